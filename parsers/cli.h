@@ -1,0 +1,88 @@
+// Command lines of `train` and `plan`. Hyphens and underscores are the same; "--flag value" and "--flag=value" both
+// work.
+//   TrainOptions o = ParseTrainFlags(args);  // throws Error{kUsage} on a wrong line, with the nearest flag's name
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+// The values that an "auto" or absent key of the config file takes, under Megatron-LM's names. Unset: the file decides.
+struct TrainFlags {
+  std::optional<int64_t> global_batch_size;            // train_batch_size
+  std::optional<int64_t> micro_batch_size;             // train_micro_batch_size_per_gpu
+  std::optional<int64_t> gradient_accumulation_steps;  // gradient_accumulation_steps
+  std::optional<double> lr;                // optimizer.params.lr; fills "auto" of scheduler warmup_max_lr too
+  std::optional<double> weight_decay;      // optimizer.params.weight_decay
+  std::optional<double> adam_beta1;        // optimizer.params.betas[0]
+  std::optional<double> adam_beta2;        // optimizer.params.betas[1]
+  std::optional<double> adam_eps;          // optimizer.params.eps
+  std::optional<double> clip_grad;         // gradient_clipping
+  std::optional<int64_t> lr_warmup_iters;  // "auto" of scheduler.params.warmup_num_steps
+  std::optional<int64_t> train_iters;      // "auto" of scheduler.params.total_num_steps
+  std::optional<int64_t> tensor_model_parallel_size;    // tensor_parallel.tp_size
+  std::optional<int64_t> pipeline_model_parallel_size;  // pipeline_parallel.pp_size
+  std::optional<int64_t> seed;
+  bool bf16 = false;    // bf16.enabled
+  bool fp16 = false;    // fp16.enabled
+  bool fp64 = false;    // double precision throughout, for tests of layouts
+  bool strict = false;  // warnings are errors
+};
+
+// Shape of a GPT of one's own; all of num_layers, hidden_size, num_attention_heads, or none.
+struct ModelFlags {
+  std::string model_name;  // a name of the list, or a folder or config.json of Hugging Face
+  std::optional<int64_t> num_layers;
+  std::optional<int64_t> hidden_size;
+  std::optional<int64_t> num_attention_heads;
+  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> max_position_embeddings;
+  bool untie = false;  // an own weight for the output head
+};
+
+struct TrainOptions {
+  std::string deepspeed_config;
+  TrainFlags fill;
+  ModelFlags model;
+  std::string init_from;                // Hugging Face folder: config.json + safetensors
+  std::string data_path;                // prefix of .bin/.idx
+  std::string split = "969,30,1";       // train, validation, test
+  int64_t seq_length = 1024;            // tokens per sample
+  int64_t train_iters = 0;              // optimizer steps; 0: not given
+  std::string save, load;               // checkpoint folders
+  int64_t save_interval = 0;            // steps; 0: at the end only
+  std::optional<int64_t> log_interval;  // steps between progress lines; unset: steps_per_print
+  int64_t eval_interval = 1000;         // steps; 0: never
+  int64_t eval_iters = 100;             // batches per evaluation
+  bool no_shuffle = false;              // samples in file order, the whole file for training
+  bool decay_all = false;               // weight decay on biases and norms too
+  bool deterministic = false;
+  std::string device;       // "cpu", "cuda"; "": a GPU where there is one
+  std::string trace;        // Chrome trace out
+  std::string log_json;     // one JSON object per step out
+  int64_t local_rank = -1;  // -1: from the environment
+  bool help = false;
+};
+
+struct PlanOptions {
+  std::string deepspeed_config;
+  TrainFlags fill;
+  ModelFlags model;
+  std::string init_from;
+  int64_t num_nodes = 1;
+  int64_t num_gpus = 1;  // per node
+  int64_t seq_length = 1024;
+  std::optional<double> gpu_memory_gib;  // of one GPU; unset: not compared
+  bool help = false;
+};
+
+// `args` without the program's and the subcommand's name. Throw Error{kUsage, USE001..}.
+TrainOptions ParseTrainFlags(const std::vector<std::string>& args);
+PlanOptions ParsePlanFlags(const std::vector<std::string>& args);
+
+std::string TrainHelp();  // every flag with its default
+std::string PlanHelp();
+
+}  // namespace trireme

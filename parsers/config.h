@@ -1,0 +1,204 @@
+// The typed ds_config.json: every default filled, every "auto" resolved, every problem reported with file, line, key
+// and cure.
+//   ParseResult r = ParseConfigFile("ds_config.json", flags, world_size, model.hidden_size);
+//   r.diagnostics.ThrowIfErrors();  // else r.config is complete
+// Fields carry the JSON keys' names and DeepSpeed's defaults (0.19); where a default differs on purpose, the field says
+// why.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "parsers/diagnostics.h"
+
+namespace trireme {
+
+struct TrainFlags;  // parsers/cli.h
+
+// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp. All in samples (sequences).
+struct BatchConfig {
+  int64_t train_batch_size = 0;
+  int64_t train_micro_batch_size_per_gpu = 0;
+  int64_t gradient_accumulation_steps = 0;
+};
+
+enum class OptimizerType { kAdam, kAdamW, kSgd };
+
+// `type` names in any letter case for Adam and AdamW, exactly "SGD" for SGD (PyTorch's class).
+struct OptimizerConfig {
+  OptimizerType type = OptimizerType::kAdam;
+  double lr = 1e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;  // 0.01 for AdamW with torch_adam
+  bool bias_correction = true;
+  bool adam_w_mode = true;  // read for type Adam only
+  bool torch_adam = false;
+  double momentum = 0;  // momentum, dampening, nesterov: SGD only
+  double dampening = 0;
+  bool nesterov = false;
+  // The rule in effect, out of type and adam_w_mode: true p -= lr*wd*p; false g += wd*p.
+  bool decoupled_weight_decay = true;
+};
+
+enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR, kLRRangeTest, kOneCycle };
+enum class WarmupType { kLog, kLinear };
+
+// All lengths count optimizer steps (updates that were applied), whatever ranks and accumulation. Only the fields of
+// `type` mean something.
+struct SchedulerConfig {
+  SchedulerType type = SchedulerType::kNone;  // kNone: the optimizer's lr, constant
+  // WarmupLR, WarmupDecayLR, WarmupCosineLR
+  double warmup_min_lr = 0;
+  double warmup_max_lr = 1e-3;      // resolved: WarmupLR without the key has the optimizer's lr, WarmupDecayLR 1e-3
+  int64_t warmup_num_steps = 1000;  // as written; the formulas use max(2, this)
+  WarmupType warmup_type = WarmupType::kLog;
+  int64_t total_num_steps = 0;  // WarmupDecayLR, WarmupCosineLR
+  double warmup_min_ratio = 0;  // WarmupCosineLR, of the optimizer's lr
+  double cos_min_ratio = 1e-4;  // WarmupCosineLR, of the optimizer's lr
+  int64_t last_batch_iteration = -1;
+  // LRRangeTest
+  double lr_range_test_min_lr = 1e-3;
+  int64_t lr_range_test_step_size = 2000;
+  double lr_range_test_step_rate = 1.0;
+  bool lr_range_test_staircase = false;
+  // OneCycle
+  double cycle_min_lr = 0;
+  double cycle_max_lr = 0;
+  double decay_lr_rate = 0;
+  int64_t cycle_first_step_size = 2000;
+  int64_t cycle_second_step_size = 2000;  // resolved: the first's where absent
+  int64_t cycle_first_stair_count = 0;
+  int64_t cycle_second_stair_count = 0;  // resolved: the first's where absent
+  int64_t decay_step_size = 0;
+  bool cycle_momentum = true;
+  double cycle_min_mom = 0.8;
+  double cycle_max_mom = 0.9;
+  double decay_mom_rate = 0;
+};
+
+struct Fp16Config {
+  bool enabled = false;
+  bool auto_cast = false;
+  double loss_scale = 0;             // 0 selects dynamic scaling
+  int64_t initial_scale_power = 16;  // first dynamic scale is 2^this
+  int64_t loss_scale_window = 1000;  // steps without overflow before the scale doubles
+  int64_t hysteresis = 2;            // the overflow that first halves it
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
+  bool fp16_master_weights_and_grads = false;
+};
+
+struct Bf16Config {
+  bool enabled = false;
+  bool check_grad_overflow = true;  // skip an update with a non-finite gradient (here at every ZeRO stage)
+  bool immediate_grad_update = false;
+  bool bf16_master_weights_and_grads = false;
+  bool bf16_optimizer_states = false;
+};
+
+struct DataTypesConfig {
+  std::optional<DType> grad_accum_dtype;  // absent: see GradAccumDType
+};
+
+// Bucket and threshold keys count elements, not bytes.
+struct ZeroConfig {
+  int zero_stage = 0;  // JSON key: stage. 0 off; 1 shards optimizer states; 2 also gradients; 3 also parameters
+  int64_t reduce_bucket_size = 500'000'000;
+  int64_t allgather_bucket_size = 500'000'000;
+  bool overlap_comm = false;  // resolved: absent is true at stage 3, else false
+  bool reduce_scatter = true;
+  bool contiguous_gradients = true;
+  bool round_robin_gradients = false;
+  bool load_from_fp32_weights = true;
+  int64_t sub_group_size = 1'000'000'000;
+  int64_t stage3_prefetch_bucket_size = 50'000'000;
+  int64_t stage3_param_persistence_threshold = 100'000;
+  int64_t stage3_model_persistence_threshold = INT64_MAX;
+  int64_t stage3_max_live_parameters = 1'000'000'000;
+  int64_t stage3_max_reuse_distance = 1'000'000'000;
+  bool stage3_gather_16bit_weights_on_model_save = false;
+};
+
+struct TensorParallelConfig {
+  int64_t tp_size = 1;
+};
+
+struct PipelineParallelConfig {
+  int64_t pp_size = 1;
+};
+
+// kTokens: loss and gradients are means over all tokens of the step. kPerMicrobatch: the mean of the micro-batches'
+// means.
+enum class LossNormalization { kTokens, kPerMicrobatch };
+
+// Keys of our own, in the "trireme" section.
+struct TriremeConfig {
+  LossNormalization loss_normalization = LossNormalization::kTokens;
+  bool deepspeed_accumulation = false;  // accumulate and reduce gradients in the types in which DeepSpeed does it
+};
+
+// Where a resolved value came from: one row of the table that a run prints at its start.
+struct Origin {
+  std::string key;     // "optimizer.params.lr"
+  std::string value;   // as text
+  std::string source;  // "ds_config.json:7", "--lr", "default", or "derived" with the rule
+};
+
+struct Config {
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  Fp16Config fp16;
+  Bf16Config bf16;
+  DataTypesConfig data_types;
+  std::optional<DType> communication_data_type;  // absent: see CommunicationDType
+  ZeroConfig zero_optimization;
+  double gradient_clipping = 1.0;  // of the global L2 norm; <= 0 is off
+  int64_t steps_per_print = 10;    // 0 never. DeepSpeed's default is never; --log-interval wins over this default
+  bool wall_clock_breakdown = false;
+  bool memory_breakdown = false;
+  TensorParallelConfig tensor_parallel;
+  PipelineParallelConfig pipeline_parallel;
+  TriremeConfig trireme;
+  bool fp64 = false;    // --fp64: everything in double precision, for tests of layouts
+  int64_t seed = 1234;  // --seed
+
+  int64_t world_size = 1;  // what the batch triangle was resolved for
+  int64_t dp_size = 1;     // world_size / (tp_size x pp_size)
+  std::vector<Origin> origins;
+};
+
+// Element type of weights in forward and backward: fp64, bf16, fp16 or fp32.
+DType ComputeDType(const Config& config);
+// Element type in which gradients add up over micro-batches: data_types.grad_accum_dtype if given; else fp32 (fp64
+// under
+// --fp64), or the compute type under trireme.deepspeed_accumulation, as DeepSpeed has it.
+DType GradAccumDType(const Config& config);
+// Element type of gradient reductions: communication_data_type if given; else that of GradAccumDType, or the compute
+// type under trireme.deepspeed_accumulation.
+DType CommunicationDType(const Config& config);
+
+std::string_view Name(OptimizerType type);
+std::string_view Name(SchedulerType type);
+
+struct ParseResult {
+  Config config;  // complete if diagnostics has no errors; else whatever could be read
+  Diagnostics diagnostics;
+};
+
+// Reads and resolves a DeepSpeed config for `world_size` ranks. Flags fill absent and "auto" keys; a flag that differs
+// from a written value is an error that names both. `hidden_size` (0: unknown) resolves "auto" bucket sizes. Never
+// throws on account of the file: a missing file, wrong syntax and wrong values are all diagnostics.
+ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,
+                            int64_t hidden_size = 0);
+// The same on text; `name` stands for the file in messages.
+ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
+                            int64_t hidden_size = 0);
+
+}  // namespace trireme
