@@ -1,0 +1,14 @@
+// Typed reads of environment variables. Only this room and launcher/ read the environment; README.md lists every name.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace trireme::env {
+
+std::optional<std::string> Text(const char* name);  // unset and empty are the same
+// Throws Error{kEnvironment, ENV001} naming variable and value if it is set to something else than an integer.
+std::optional<int64_t> Integer(const char* name);
+bool Flag(const char* name);  // 1, true, yes, on
+
+}  // namespace trireme::env
