@@ -1,0 +1,111 @@
+// Config + ModelSpec + Cluster -> Plan: who owns which slice of what, batch arithmetic, bytes and traffic. Pure; no device, no I/O.
+//   Plan plan = MakePlan(config, model, {.world_size = 8, ...});
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/plan/unit_spec.h"
+#include "parsers/config.h"
+#include "parsers/model_spec.h"
+
+namespace trireme {
+
+// Rank grid. rank = (pp_rank * dp_size + dp_rank) * tp_size + tp_rank: tensor-parallel neighbours lie in one node.
+struct Topology {
+  int pp_size = 1, dp_size = 1, tp_size = 1;
+  int world_size() const { return pp_size * dp_size * tp_size; }
+  struct Coordinate {
+    int pp_rank, dp_rank, tp_rank;
+  };
+  Coordinate CoordinateOf(int rank) const;
+  int RankOf(Coordinate coordinate) const;
+};
+
+// One global batch: sample s of step t, micro-batch m, dp rank r is ((t * accumulation + m) * dp + r) * micro + s.
+struct BatchPlan {
+  int64_t micro_batch_size = 1;   // sequences
+  int64_t num_micro_batches = 1;  // gradient_accumulation_steps
+  int64_t sequence_length = 0;
+  int64_t train_batch_size = 1;   // micro * accumulation * dp
+  int64_t tokens_per_micro_batch() const { return micro_batch_size * sequence_length; }
+  int64_t tokens_per_step() const { return train_batch_size * sequence_length; }
+};
+
+// Where one logical tensor lies in its unit's flat buffer.
+struct Segment {
+  ParameterSpec parameter;
+  int64_t begin = 0;  // elements from the start of the unit's flat buffer
+  int64_t count = 0;  // held elements, vocabulary padding included
+};
+
+// A unit's flat buffer. dp rank r owns elements [r * shard_elements, (r + 1) * shard_elements) at ZeRO >= 1.
+struct UnitLayout {
+  UnitSpec spec;
+  std::vector<Segment> segments;
+  int64_t elements = 0;         // sum of the segments (each begins at a multiple of kSegmentAlignment)
+  int64_t padded_elements = 0;  // multiple of dp_size * kShardAlignment
+  int64_t shard_elements = 0;   // padded_elements / dp_size
+};
+constexpr int64_t kSegmentAlignment = 64;  // elements, so that each tensor starts at a vector boundary
+constexpr int64_t kShardAlignment = 64;
+
+struct UnitRange {  // [first, last], inclusive
+  int first = 0, last = 0;
+};
+
+struct PlanDTypes {
+  DType compute = DType::kFloat32;      // weights and activations
+  DType master = DType::kFloat32;       // optimizer's copy and moments (fp64 in fp64 runs)
+  DType accumulate = DType::kFloat32;   // gradients (data_types.grad_accum_dtype)
+  DType communicate = DType::kFloat32;  // their reduction (communication_data_type)
+};
+
+// Bytes of one rank by class, persistent ones and those of the arena at its peak.
+struct MemoryAccount {
+  int64_t weights = 0, master_weights = 0, moments = 0, gradients = 0;  // persistent
+  int64_t arena = 0;      // the compiled Program's peak: activations, gathered weights, staging, boundaries, transient gradients
+  int64_t workspace = 0;  // scratch of the compute lane
+  int64_t pool = 0;       // tensors that LibTorch returns (attention), at their peak
+  int64_t total() const { return weights + master_weights + moments + gradients + arena + workspace + pool; }
+};
+
+// Bytes that one rank sends (and receives) in one step, by kind.
+struct TrafficAccount {
+  int64_t gather = 0, reduce = 0;
+};
+
+enum class Recompute : uint8_t { kNone, kFull };
+
+struct PlanInputs {
+  int64_t world_size = 1;
+  int64_t sequence_length = 0;
+  bool decay_all = false;
+  bool fp64 = false;  // everything in double precision: tests
+  Recompute recompute = Recompute::kNone;
+};
+
+struct Plan {
+  ModelSpec model;
+  Topology topology;
+  BatchPlan batch;
+  PlanDTypes dtypes;
+  int zero_stage = 0;            // as configured
+  int effective_zero_stage = 0;  // 0 where dp_size is 1: nothing to shard
+  int moments_per_element = 2;   // Adam 2, SGD with momentum 1, SGD 0
+  bool separate_master = false;  // compute and master types differ
+  Recompute recompute = Recompute::kNone;
+  std::vector<UnitLayout> units;
+  std::vector<UnitRange> buckets;  // ranges of Gather, Reduce and Update, in forward order
+  int64_t num_parameters = 0;      // logical: vocabulary padding not counted
+
+  MemoryAccount memory;            // filled by schedule::AccountMemory (the Program's peak is part of it)
+  TrafficAccount traffic;
+};
+
+// Throws Error{kConfig} for what cannot be planned (sequence longer than positions, heads that do not divide, tp/pp > 1 as yet).
+Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& inputs);
+
+}  // namespace trireme

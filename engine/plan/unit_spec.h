@@ -1,0 +1,73 @@
+// What a unit is, as plain data: the grain of gather, release, reduce, update, offload and recomputation (ARCHITECTURE.md, "Units").
+// Families (engine/plan/families/) write UnitSpecs from a ModelSpec; engine/model builds layers from the same specs, and a test
+// compares what a spec says with what the layer does. No LibTorch here.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "parsers/model_spec.h"
+
+namespace trireme {
+
+enum class UnitKind : uint8_t { kEmbedding, kBlock, kHead };  // kHead: final norm + head + loss
+
+enum class Init : uint8_t { kNormal, kZeros, kOnes };
+
+// One logical tensor, named and shaped as Hugging Face has it.
+struct ParameterSpec {
+  std::string name;            // "transformer.h.0.attn.c_attn.weight"
+  std::vector<int64_t> shape;  // logical; GPT-2's Conv1D weights are [in, out]
+  bool transposed = false;     // the flat buffer holds the matrix as [out, in] although `shape` is [in, out]
+  int64_t padded_rows = 0;     // rows that the flat buffer holds (vocabulary padding included); 0: shape[0] (held order)
+  Init init = Init::kNormal;
+  double init_std = 0.02;      // kNormal only
+  bool decay = true;           // weight decay (matrices only, unless --decay-all)
+  int tp_dim = -1;             // dimension of the held tensor that tensor parallelism splits; -1: replicated
+
+  std::vector<int64_t> HeldShape() const;  // shape in the flat buffer: transposed and padded
+  int64_t HeldElements() const;
+};
+
+// Something that Forward leaves for Backward. All sizes are per token of the micro-batch.
+struct SavedSpec {
+  enum class Place : uint8_t {
+    kArena,  // at an offset of the program's arena
+    kPool,   // a tensor that LibTorch returns (attention output and log-sum-exp): kept in LibTorch's own pool
+  };
+  std::string name;                // "ln_1.mean", "attn.qkv", ...
+  bool compute_dtype = true;       // else fp32 (fp64 in fp64 runs)
+  int64_t elements_per_token = 0;
+  Place place = Place::kArena;
+};
+
+struct WorkspaceSpec {
+  int64_t bytes_per_token = 0;  // live only inside one instruction
+  int64_t fixed_bytes = 0;
+};
+
+struct UnitSpec {
+  UnitKind kind = UnitKind::kBlock;
+  std::string name;      // "transformer.h.3", "embedding", "head"
+  int64_t layer = -1;    // decoder layer, -1 elsewhere
+  std::vector<ParameterSpec> parameters;  // in the order of the flat buffer
+  std::vector<SavedSpec> saved;           // in the order of the saved buffer
+  WorkspaceSpec forward_workspace, backward_workspace;
+  bool reads_tied_embedding = false;      // head: its weight is owned by unit 0 (tied weights)
+  double forward_flops_per_token = 0;     // matrix products, attention counted causal once at the run's sequence length
+};
+
+// How many rows of logits the head makes at a time, so that [rows, padded_vocab] never holds a whole micro-batch.
+int64_t HeadChunkTokens(int64_t tokens, int64_t padded_vocab_size);
+
+struct FamilyOptions {
+  DType compute_dtype = DType::kFloat32;
+  int64_t sequence_length = 0;
+  bool decay_all = false;  // --decay-all
+};
+
+// Units in execution order: embedding, blocks, head. engine/plan/families/gpt2.cpp
+std::vector<UnitSpec> MakeUnits(const ModelSpec& model, const FamilyOptions& options);
+
+}  // namespace trireme

@@ -1,0 +1,82 @@
+// A Program: the ordered instructions of one training step on a few lanes, for one rank. Data only: it is verified, simulated,
+// executed and traced without another representation. Schedules write order; waits and offsets are derived (compile.h).
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/plan/plan.h"
+
+namespace trireme {
+
+enum class Op : uint8_t {
+  kLoad,        // tokens of one micro-batch from the data source
+  kForward,     // of one unit; the head's Forward also makes loss and gradients, in training
+  kRecompute,   // Forward once more, for what Backward needs
+  kBackward,    // gradients of input and weights
+  kGather,      // all-gather of a range's weights
+  kRelease,     // marks the end of gathered weights (frees only)
+  kReduce,      // reduction of a range's gradients over dp
+  kStepStats,   // compute: sums of squares of own gradients; dp: their all-reduce over the world, norm and clip factor
+  kUpdate,      // optimizer step on a range's own shard, predicated by StepState
+  kCopyDown,    // StepState to the host
+};
+enum class Lane : uint8_t { kCompute, kTp, kPp, kDp, kUp, kDown, kCpu };
+constexpr int kNumLanes = 7;
+enum class Group : uint8_t { kNone, kDp, kWorld };
+
+enum class BufferKind : uint8_t {
+  // Persistent: one flat buffer a unit (StepState: one a rank).
+  kWeights,      // compute type: whole (ZeRO 0-2) or own shard (ZeRO 3)
+  kMaster,       // master weights where they are separate, and moments: own shard (ZeRO >= 1) or whole
+  kGradientSum,  // accumulation type: own shard (ZeRO 2, 3) or whole (0, 1; at 1 only the own slice is valid after Reduce)
+  kStepState,
+  // Transient: a range of the arena.
+  kTokens,            // [micro, seq + 1] int32
+  kGathered,          // whole weights of a unit at ZeRO 3
+  kBoundary,          // x: [tokens, hidden], keyed by the unit that writes it
+  kSaved,             // what Forward leaves for Backward
+  kBoundaryGradient,  // dx of kBoundary with the same key
+  kGradient,          // whole gradient of one unit and micro-batch at ZeRO 2, 3
+  kStaging,           // slot 0: reduced shard; slot 1: the whole range in the communication type
+};
+constexpr bool IsPersistent(BufferKind kind) { return kind <= BufferKind::kStepState; }
+
+struct BufferKey {
+  BufferKind kind = BufferKind::kWeights;
+  int16_t unit = -1;
+  int16_t chunk = 0;         // virtual pipeline stage
+  int32_t micro_batch = -1;  // -1: not tied to one
+  int16_t slot = 0;
+  auto operator<=>(const BufferKey&) const = default;
+};
+
+struct Instruction {
+  int32_t id = 0;  // position in the Program
+  Op op = Op::kForward;
+  UnitRange units;
+  int32_t chunk = 0, micro_batch = -1;
+  Lane lane = Lane::kCompute;
+  Group group = Group::kNone;
+  int32_t peer = -1;  // pipeline transfers
+  int32_t post = -1;  // equal post: one grouped transfer
+  std::vector<BufferKey> reads, writes, adds, frees;
+};
+
+enum class ProgramKind : uint8_t { kTrain, kEval };
+
+struct Program {
+  ProgramKind kind = ProgramKind::kTrain;
+  int rank = 0;
+  std::vector<Instruction> instructions;
+};
+
+std::string_view Name(Op op);
+std::string_view Name(Lane lane);
+std::string_view Name(BufferKind kind);
+std::string Describe(const BufferKey& key);         // "saved[h.3] i2"
+std::string Describe(const Instruction& instruction, const Plan& plan);  // "Forward transformer.h.3 micro-batch 2"
+
+}  // namespace trireme
