@@ -68,6 +68,6 @@ struct FamilyOptions {
 };
 
 // Units in execution order: embedding, blocks, head. engine/plan/families/gpt2.cpp
-std::vector<UnitSpec> MakeUnits(const ModelSpec& model, const FamilyOptions& options);
+std::vector<UnitSpec> MakeUnitSpecs(const ModelSpec& model, const FamilyOptions& options);
 
 }  // namespace trireme
