@@ -1,0 +1,151 @@
+// The fused operations: functions on preallocated tensors, one version a device (cpu/, cuda/), chosen by the tensors'
+// device.
+//   kernels::LinearForward(x, weight, bias, /*residual=*/{}, y);
+//
+// Common rules.
+// - Compute types: fp64, fp32, bf16. Statistics and reductions are made in fp32 (fp64 for fp64), elementwise results
+// rounded once.
+// - Gradients of weights go to the accumulation type: the compute type itself, or fp32 beside a 16-bit compute type.
+//   `add` false writes, true adds.
+// - Tensors are contiguous and row-major unless said; outputs are passed as const at::Tensor& and written in place. An
+// undefined tensor
+//   ({}) is "none" where said. T = tokens of the micro-batch = micro * seq, h = hidden size, V = rows of the embedding,
+//   padding included.
+// - Nothing here synchronises with the host or allocates, but what LibTorch's attention returns, ATen's own scratch,
+// and one scratch a
+//   stream at its first use. CUDA work goes to the current stream.
+// - Every result is the same from run to run, however many threads, except where said (attention on GPUs).
+// - Wrong shapes, types or devices are our bugs: TRIREME_CHECK.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kernels/step_state.h"
+
+namespace trireme::kernels {
+
+// ---- LayerNorm (arXiv:1607.06450). x, y: [T, h]; weight, bias: [h]; mean, rstd: [T] fp32 (fp64 for fp64), rstd = 1 /
+// sqrt(var + epsilon).
+void LayerNormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                      const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd);
+// dx = gradient of x (+ residual_gradient [T, h] where defined; it may be dx itself). dx may not alias dy.
+// dweight, dbias: [h], accumulation type.
+void LayerNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
+                       const at::Tensor& weight, const at::Tensor& residual_gradient, const at::Tensor& dx,
+                       const at::Tensor& dweight, const at::Tensor& dbias, bool add);
+
+// ---- GELU, tanh form (arXiv:1606.08415, 2; Hugging Face "gelu_new"). Any shape. fc includes the bias. dfc may be
+// dact.
+void GeluTanhForward(const at::Tensor& fc, const at::Tensor& act);
+void GeluTanhBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc);
+
+// ---- Linear. x: [T, in], weight: [out, in], y, dy: [T, out].
+// y = x weight^T (+ bias [out]) (+ residual [T, out]); bias and residual may be {}. y may not alias x or residual.
+void LinearForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual,
+                   const at::Tensor& y);
+void LinearBackwardInput(const at::Tensor& dy, const at::Tensor& weight, const at::Tensor& dx);  // dx = dy weight
+// dweight (+)= dy^T x. `workspace` (uint8) is used only on the CPU where dweight's type is not dy's: the product is
+// made there in the compute type, as many rows at a time as fit (at least one row of `in` elements must).
+void LinearBackwardWeight(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dweight, bool add,
+                          const at::Tensor& workspace);
+void LinearBackwardBias(const at::Tensor& dy, const at::Tensor& dbias, bool add);  // dbias [out] (+)= column sums of dy
+
+// ---- Causal self-attention through LibTorch's fused kernels, scale 1 / sqrt(head size).
+struct AttentionShape {
+  int64_t micro_batch_size = 0, sequence_length = 0, num_heads = 0;
+};
+// qkv: [T, 3h], a row is q heads | k heads | v heads. Replaces `pool` by what the kernel returns: pool[0] is the
+// output, [1] the log-sum-exp, others the kernel's own. They live in LibTorch's allocator.
+void AttentionForward(const at::Tensor& qkv, const AttentionShape& shape, std::vector<at::Tensor>& pool);
+at::Tensor AttentionOutput(const std::vector<at::Tensor>& pool);  // [T, h], a view of pool[0]
+// dqkv: [T, 3h], may not alias qkv. Repeatable on GPUs only with at::globalContext().setDeterministicAlgorithms.
+void AttentionBackward(const at::Tensor& dout, const at::Tensor& qkv, const AttentionShape& shape,
+                       const std::vector<at::Tensor>& pool, const at::Tensor& dqkv);
+
+// ---- Embedding. tokens: int32 [micro, seq + 1], the last column is only a label. token_table: [V, h], position_table:
+// [positions, h]. An id outside [0, V) stands for a zero vector without gradient (memory stays safe; the data room has
+// refused such ids).
+void EmbeddingForward(const at::Tensor& tokens, const at::Tensor& token_table, const at::Tensor& position_table,
+                      const at::Tensor& x);
+// Each row's sum is made in fp32 (fp64) in the order of tokens and added once. Writing (add false) also zeroes the rows
+// not met.
+void EmbeddingBackward(const at::Tensor& dx, const at::Tensor& tokens, const at::Tensor& dtoken_table,
+                       const at::Tensor& dposition_table, bool add);
+
+// ---- Cross entropy of rows [first_row, first_row + rows) of the micro-batch. logits: [rows, V], columns >= vocab_size
+// count as -inf. The label of row (b, s) is tokens[b, s + 1]; a negative label is no token: no loss, no gradient, not
+// counted. row_losses: [rows] scratch, fp32 (fp64 for fp64). Sums are made in double, in the order of rows. Training:
+// logits become d(sum of losses) * gradient_scale; state[kLossSum], state[kTokens] grow.
+void CrossEntropyForwardBackward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                                 int64_t vocab_size, double gradient_scale, const at::Tensor& row_losses,
+                                 const at::Tensor& state);
+// Evaluation: logits are kept; state[kEvalLossSum], state[kEvalTokens] grow.
+void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, int64_t vocab_size,
+                         const at::Tensor& row_losses, const at::Tensor& state);
+
+// ---- StepState: double [kStepStateSize] on the device of the run.
+void InitStepState(const at::Tensor& state,
+                   double loss_scale);  // all 0, kLossScale as said, kSkip 1 (nothing to update yet)
+// state[kSumOfSquares] += sum of gradient^2 in double; state[kNonFinite] becomes 1 where that sum is not finite.
+// gradient: any floating type, 1-D. Call it on elements that this rank owns and that count in the norm.
+void SumOfSquares(const at::Tensor& gradient, const at::Tensor& state);
+
+struct StepStatsOptions {
+  double nominal_tokens = 1;    // of the step over all ranks; gradients were scaled by kLossScale / nominal_tokens
+  double max_norm = 0;          // gradient_clipping; 0: off
+  bool skip_non_finite = true;  // false: the update is made with what there is (fp32 in DeepSpeed)
+};
+// Call order of one step: [SumOfSquares on own gradients, all-reduce (sum) of slots 0..3 over the world],
+// FinishStepStats, updates. With q = kSumOfSquares, T = kTokens, S = kLossScale, a = nominal_tokens / (T * S):
+//   kLoss = kLossSum / T; kGradientNorm = sqrt(q) * a; kUpdateFactor = a * min(1, max_norm / (kGradientNorm + 1e-6));
+//   kSkip = 1 if T is 0, or if skip_non_finite and (kNonFinite > 0, or kLoss or kGradientNorm is not finite); else 0;
+//   kAppliedSteps += 1 if not skipped, kSkippedSteps += 1 if skipped: BEFORE the update, so that no later instruction
+//   writes StepState. So in an update t = kAppliedSteps (1 in the first) and the row of the tables of learning rates
+//   and betas is kAppliedSteps - 1. kStepTokens = T; kLossSum, kTokens, kSumOfSquares and kNonFinite become 0 for the
+//   next step (the host sees what was not finite in kLoss and kGradientNorm, and kSkip).
+// If skipped, kUpdateFactor is 0: no NaN or infinity ever multiplies a gradient.
+void FinishStepStats(const at::Tensor& state, const StepStatsOptions& options);
+
+// ---- Updates: one call for a run of elements with equal weight decay. All 1-D, equal length; master, moments: fp32
+// (fp64 in fp64 runs). gradient: any floating type; it is multiplied by state[kUpdateFactor] in the master's type.
+// weights: the compute type, written with the rounded new master; {} where the master itself is the weights. If
+// state[kSkip] is set nothing is written. learning_rates: double [n], betas: double [n, 2], both on state's device; row
+// min(kAppliedSteps - 1, n - 1).
+struct AdamOptions {
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = true;  // AdamW; false: L2
+  bool bias_correction = true;
+};
+// In the master's type, rounded in the order of DeepSpeed's fused Adam: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g;
+// u = (m / c1) / (sqrt(v / c2) + eps) (+ wd p if decoupled); p -= lr u, where c = 1 - b^t.
+void AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                const at::Tensor& learning_rates, const at::Tensor& betas, const AdamOptions& options);
+struct SgdOptions {
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+};
+// PyTorch's SGD: g += wd p; buf = momentum buf + (1 - dampening) g (buf = g when t is 1); p -= lr (nesterov ? g +
+// momentum buf : buf). momentum_buffer: {} where momentum is 0.
+void SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer, const at::Tensor& gradient,
+               const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
+               const SgdOptions& options);
+
+// ---- Flat buffers: 1-D, equal length, same device, any floating types.
+void CastCopy(const at::Tensor& source, const at::Tensor& destination);  // round to nearest even
+void AddInto(const at::Tensor& source,
+             const at::Tensor& destination);  // destination += source, added in fp32 (fp64), rounded once
+
+// ---- Initial values. Element j of `tensor` (1-D, any floating type, CPU or GPU) becomes normal number
+// element_offset + j * element_stride of the sequence (seed, stream): Philox4x32-10 (Salmon et al., SC11) and
+// Box-Muller in double, rounded once. So a slice of a logical tensor has the same values in every layout; a transposed
+// one is filled row by row with a stride.
+void InitNormal(const at::Tensor& tensor, uint64_t seed, uint64_t stream, int64_t element_offset,
+                int64_t element_stride, double mean, double standard_deviation);
+
+}  // namespace trireme::kernels
