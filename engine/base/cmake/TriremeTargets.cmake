@@ -36,6 +36,13 @@ endfunction()
 # Inside, TRIREME_TEST_DATA is the test's source folder. OWN_MAIN: the sources bring main().
 function(trireme_test)
   cmake_parse_arguments(A "OWN_MAIN" "NAME;RANKS;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT TRIREME_TORCH)  # a test of rooms above the LibTorch line, in a build without them
+    foreach(_dep IN LISTS A_DEPS)
+      if(_dep MATCHES "^trireme" AND NOT TARGET ${_dep})
+        return()
+      endif()
+    endforeach()
+  endif()
   add_executable(test_${A_NAME} ${A_SRCS})
   _trireme_common(test_${A_NAME})
   set_target_properties(test_${A_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
