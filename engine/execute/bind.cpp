@@ -1,0 +1,158 @@
+// Makes every view of a compiled Program once: at each step only kernels and collectives are left to issue.
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/execute/bound_program.h"
+
+namespace trireme {
+namespace {
+
+const BufferUse* Find(const std::vector<BufferUse>& uses, BufferKind kind, int unit) {
+  const auto it = std::ranges::find_if(uses, [&](const BufferUse& use) { return use.key.kind == kind && use.key.unit == unit; });
+  return it == uses.end() ? nullptr : &*it;
+}
+
+// Ends of the pieces that forward() and backward() run: up to the first instruction that only the next piece may run.
+void FindPieces(const CompiledProgram& program, int64_t num_micro_batches, std::vector<size_t>& forward_end, std::vector<size_t>& backward_end) {
+  const size_t size = program.instructions.size();
+  for (int64_t m = 0; m < num_micro_batches; ++m) {
+    size_t forward = size, backward = size;
+    for (size_t i = size; i-- > 0;) {
+      const Instruction& instruction = program.instructions[i].instruction;
+      const bool of_backward = instruction.op == Op::kBackward || instruction.op == Op::kRecompute || instruction.op == Op::kReduce;
+      if (instruction.micro_batch == m && of_backward) forward = i;
+      if (instruction.op == Op::kStepStats || (instruction.micro_batch > m && instruction.op != Op::kGather)) backward = i;
+    }
+    forward_end.push_back(std::min(forward, backward));
+    backward_end.push_back(backward);
+  }
+}
+
+}  // namespace
+
+at::Tensor Executor::View(const BufferUse& use) const {
+  const Plan& plan = *parts_.plan;
+  const RankState& state = *parts_.state;
+  const int u = use.key.unit;
+  switch (use.key.kind) {
+    case BufferKind::kWeights: return state.weights(u);
+    case BufferKind::kMaster: return state.masters(u);
+    case BufferKind::kGradientSum: return state.gradient_sum(u);
+    case BufferKind::kStepState: return state.step_state();
+    default: break;
+  }
+  const int64_t tokens = plan.batch.tokens_per_micro_batch(), hidden = plan.model.hidden_size;
+  const auto arena = [&](DType dtype, at::IntArrayRef shape) {
+    int64_t elements = 1;
+    for (const int64_t extent : shape) elements *= extent;
+    const int64_t bytes = elements * SizeOf(dtype);
+    TRIREME_CHECK(bytes <= use.bytes && use.offset + bytes <= arena_.numel(),
+                  Describe(use.key) + " needs " + std::to_string(bytes) + " bytes, the program gave it " + std::to_string(use.bytes));
+    return arena_.narrow(0, use.offset, bytes).view(ToScalarType(dtype)).view(shape);
+  };
+  const auto unit = [&]() -> const UnitLayout& { return plan.units[static_cast<size_t>(u)]; };
+  switch (use.key.kind) {
+    case BufferKind::kTokens: return arena(DType::kInt32, {plan.batch.micro_batch_size, plan.batch.sequence_length + 1});
+    case BufferKind::kGathered: return arena(plan.dtypes.compute, {unit().padded_elements});
+    case BufferKind::kBoundary:
+    case BufferKind::kBoundaryGradient: return arena(plan.dtypes.compute, {tokens, hidden});
+    case BufferKind::kSaved: return arena(DType::kUInt8, {use.bytes});
+    case BufferKind::kGradient: return arena(plan.dtypes.accumulate, {unit().padded_elements});
+    case BufferKind::kStaging:
+      return arena(plan.dtypes.communicate, {use.key.slot == 0 ? unit().shard_elements : unit().padded_elements});
+    default: TRIREME_CHECK(false, "no view of " + Describe(use.key)); return {};
+  }
+}
+
+Saved* Executor::SavedOf(const BufferUse& use) {
+  std::unique_ptr<Saved>& saved = saved_[{use.key, use.offset}];
+  if (!saved) saved = std::make_unique<Saved>();
+  return saved.get();
+}
+
+std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled) {
+  auto program = std::make_unique<BoundProgram>();
+  program->compiled = std::move(compiled);
+  program->tickets.resize(program->compiled.instructions.size());
+  FindPieces(program->compiled, parts_.plan->batch.num_micro_batches, program->forward_end, program->backward_end);
+  for (const CompiledInstruction& source : program->compiled.instructions) {
+    program->instructions.push_back(std::make_unique<Bound>());
+    Bound& bound = *program->instructions.back();
+    bound.compiled = &source;
+    bound.program_kind = program->compiled.kind;
+    switch (source.instruction.op) {
+      case Op::kLoad: bound.tokens = View(source.writes.at(0)); break;
+      case Op::kForward:
+      case Op::kRecompute:
+      case Op::kBackward: BindUnit(source, bound); break;
+      case Op::kReduce: BindReduce(source, bound); break;
+      case Op::kGather:
+        for (const BufferUse& use : source.writes) {
+          if (use.key.kind == BufferKind::kGathered) bound.gathered.push_back(View(use));
+        }
+        break;
+      default: break;
+    }
+  }
+  return program;
+}
+
+void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
+  const Plan& plan = *parts_.plan;
+  const Instruction& instruction = source.instruction;
+  const int u = instruction.units.first;
+  const UnitSpec& spec = plan.units[static_cast<size_t>(u)].spec;
+  const bool backward = instruction.op == Op::kBackward, train = bound.program_kind == ProgramKind::kTrain;
+  UnitArgs& args = bound.args;
+  args.micro_batch_size = plan.batch.micro_batch_size;
+  args.sequence_length = plan.batch.sequence_length;
+  args.gradient_scale = 1.0 / static_cast<double>(plan.batch.tokens_per_step());
+  args.step_state = parts_.state->step_state();
+  args.workspace = workspace_;
+  const auto view = [&](const std::vector<BufferUse>& uses, BufferKind kind, int unit, at::Tensor& out) {
+    if (const BufferUse* use = Find(uses, kind, unit)) out = View(*use);
+  };
+  for (const auto& [unit, tensor] : {std::pair{u, &args.weights}, std::pair{0, &args.tied_weights}}) {
+    if (tensor == &args.tied_weights && !spec.reads_tied_embedding) continue;
+    view(source.reads, BufferKind::kWeights, unit, *tensor);
+    view(source.reads, BufferKind::kGathered, unit, *tensor);
+  }
+  for (const BufferUse& use : source.reads) {
+    if (use.key.kind == BufferKind::kTokens) args.tokens = View(use);
+  }
+  view(source.reads, BufferKind::kBoundary, u - 1, args.input);
+  view(source.writes, BufferKind::kBoundary, u, args.output);
+  view(source.reads, BufferKind::kBoundaryGradient, u, args.output_gradient);
+  view(source.writes, BufferKind::kBoundaryGradient, u - 1, args.input_gradient);
+  const std::vector<BufferUse>& holds_saved = backward ? source.reads : source.writes;
+  if (const BufferUse* use = Find(holds_saved, BufferKind::kSaved, u); use != nullptr && train) {
+    args.saved = SavedOf(*use);
+    args.saved->arena = View(*use);
+    bound.drops_pool = std::ranges::any_of(instruction.frees, [&](const BufferKey& key) { return key == use->key; });
+  }
+  bound.resets_evaluation = !train && spec.kind == UnitKind::kHead && instruction.micro_batch == 0;
+  for (const BufferUse& use : source.adds) {
+    const bool gradient = use.key.kind == BufferKind::kGradientSum || use.key.kind == BufferKind::kGradient;
+    if (!gradient) continue;
+    const bool tied = use.key.unit != u;
+    (tied ? args.tied_gradients : args.gradients) = View(use);
+    (tied ? args.add_tied_gradients : args.add_gradients) = !use.first_add;
+    (tied ? bound.zero_tied_gaps : bound.zero_gaps) = use.first_add && use.key.kind == BufferKind::kGradient;
+  }
+}
+
+void Executor::BindReduce(const CompiledInstruction& source, Bound& bound) {
+  for (int u = source.instruction.units.first; u <= source.instruction.units.last; ++u) {
+    if (const BufferUse* use = Find(source.reads, BufferKind::kGradient, u)) bound.gradients.push_back(View(*use));
+    for (const BufferUse& use : source.writes) {
+      if (use.key.kind != BufferKind::kStaging || use.key.unit != u) continue;
+      (use.key.slot == 0 ? bound.shards : bound.staged).push_back(View(use));
+    }
+    const BufferUse* sum = Find(source.adds, BufferKind::kGradientSum, u);
+    bound.first_add.push_back(sum != nullptr && sum->first_add);
+  }
+}
+
+}  // namespace trireme

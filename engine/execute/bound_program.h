@@ -1,0 +1,46 @@
+// A compiled Program with every view made once: what the executor needs at each instruction without building a tensor. Private to
+// this room.
+#pragma once
+#include <vector>
+
+#include "engine/execute/executor.h"
+
+namespace trireme {
+
+// One run of a Program: kept in a ring, since lanes may still work on a run when the next one is issued.
+struct StepContext {
+  StepInputs inputs;
+  Executor::Slot* slot = nullptr;
+};
+
+struct Executor::Slot {
+  StepContext context;
+  int64_t number = -1;
+  Ticket done;                          // CopyDown
+  at::Tensor host_state;                // double [kStepStateSize], pinned on GPUs
+  std::vector<at::Tensor> host_tokens;  // GPUs: pinned, one a micro-batch
+};
+
+struct Executor::Bound {
+  const CompiledInstruction* compiled = nullptr;
+  ProgramKind program_kind = ProgramKind::kTrain;
+  UnitArgs args;                        // Forward, Recompute, Backward
+  at::Tensor tokens;                    // Load
+  bool zero_gaps = false, zero_tied_gaps = false;  // first add into a transient gradient
+  bool resets_evaluation = false;       // first head of an evaluation
+  bool drops_pool = false;              // the saved tensors of LibTorch end here
+  std::vector<at::Tensor> gathered;     // Gather at ZeRO 3, one a unit
+  std::vector<at::Tensor> gradients, shards, staged;  // Reduce, one a unit; empty: not used
+  std::vector<bool> first_add;          // Reduce at ZeRO 2, 3
+};
+
+struct Executor::BoundProgram {
+  CompiledProgram compiled;
+  std::vector<std::unique_ptr<Bound>> instructions;
+  std::vector<Ticket> tickets;           // of the current run
+  std::vector<size_t> forward_end, backward_end;  // pieces, by micro-batch
+  size_t next = 0;
+  StepContext* context = nullptr;
+};
+
+}  // namespace trireme

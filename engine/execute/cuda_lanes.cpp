@@ -1,0 +1,89 @@
+#include "engine/base/error.h"
+#include "engine/execute/lanes.h"
+
+#ifdef TRIREME_HAS_CUDA
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <vector>
+#endif
+
+namespace trireme {
+#ifdef TRIREME_HAS_CUDA
+namespace {
+
+void Check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  throw Error(ErrorCode::kDevice, "EXE001", std::string(call) + " failed: " + cudaGetErrorString(status), "", "see docs/errors/execute.md");
+}
+
+class CudaLanes : public Lanes {
+ public:
+  CudaLanes(int device, Runner run) : run_(std::move(run)), guard_(static_cast<c10::DeviceIndex>(device)) {
+    for (int lane = 0; lane < kNumLanes; ++lane) {
+      // Communication before computation where both could run: it is what the others wait for.
+      const bool urgent = static_cast<Lane>(lane) != Lane::kCompute;
+      lanes_.emplace_back(c10::cuda::getStreamFromPool(urgent, static_cast<c10::DeviceIndex>(device)));
+      for (cudaEvent_t& event : lanes_.back().events) Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
+  }
+
+  ~CudaLanes() override {
+    for (Queue& queue : lanes_) {
+      for (cudaEvent_t event : queue.events) cudaEventDestroy(event);
+    }
+  }
+
+  Ticket Issue(Lane lane, const LaneWork& work, const LaneWaits& waits) override {
+    Queue& queue = lanes_[static_cast<size_t>(lane)];
+    for (size_t other = 0; other < waits.size(); ++other) {
+      if (waits[other] == 0) continue;
+      Check(cudaStreamWaitEvent(queue.stream.stream(), EventOf(lanes_[other], waits[other]), 0), "cudaStreamWaitEvent");
+    }
+    {
+      const c10::cuda::CUDAStreamGuard current(queue.stream);
+      run_(work, queue.stream.stream());
+    }
+    ++queue.issued;
+    Check(cudaEventRecord(EventOf(queue, queue.issued), queue.stream.stream()), "cudaEventRecord");
+    return {lane, queue.issued};
+  }
+
+  void Wait(Ticket ticket) override {
+    if (ticket.number == 0) return;
+    Check(cudaEventSynchronize(EventOf(lanes_[static_cast<size_t>(ticket.lane)], ticket.number)), "cudaEventSynchronize");
+  }
+
+  void Drain() override {
+    for (Queue& queue : lanes_) Check(cudaStreamSynchronize(queue.stream.stream()), "cudaStreamSynchronize");
+  }
+
+ private:
+  static constexpr size_t kRing = 4096;
+  struct Queue {
+    explicit Queue(c10::cuda::CUDAStream on) : stream(on) {}
+    c10::cuda::CUDAStream stream;
+    uint64_t issued = 0;
+    std::vector<cudaEvent_t> events = std::vector<cudaEvent_t>(kRing);
+  };
+
+  // A slot that a later instruction of the lane has taken over is a later point of the same queue: waiting for it is still right.
+  static cudaEvent_t EventOf(const Queue& queue, uint64_t number) { return queue.events[number % kRing]; }
+
+  Runner run_;
+  c10::cuda::CUDAGuard guard_;
+  std::vector<Queue> lanes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Lanes> Lanes::MakeCuda(int device, Runner run) { return std::make_unique<CudaLanes>(device, std::move(run)); }
+#else
+std::unique_ptr<Lanes> Lanes::MakeCuda(int, Runner) {
+  throw Error(ErrorCode::kDevice, "EXE002", "this program was built without CUDA", "", "use --device cpu, or build with the CUDA toolkit");
+}
+#endif
+
+}  // namespace trireme

@@ -1,0 +1,322 @@
+#include "engine/execute/executor.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/execute/bound_program.h"
+#include "engine/kernels/kernels.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kSlots = 4;
+
+size_t UseIndex(const BufferKey& key, int num_units) {
+  return key.kind == BufferKind::kStepState ? 0 : 1 + static_cast<size_t>(key.kind) * static_cast<size_t>(num_units) + static_cast<size_t>(key.unit);
+}
+
+void JoinInto(LaneWaits& waits, const LaneWaits& others) {
+  for (size_t lane = 0; lane < waits.size(); ++lane) waits[lane] = std::max(waits[lane], others[lane]);
+}
+
+bool TouchesArena(const CompiledInstruction& instruction) {
+  const auto transient = [](const BufferUse& use) { return !IsPersistent(use.key.kind); };
+  return std::ranges::any_of(instruction.reads, transient) || std::ranges::any_of(instruction.writes, transient) ||
+         std::ranges::any_of(instruction.adds, transient);
+}
+
+at::Tensor HostBuffer(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
+  return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));
+}
+
+}  // namespace
+
+Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval) : parts_(parts), units_(MakeUnits(*parts.plan)) {
+  const Plan& plan = *parts_.plan;
+  const at::Device device = parts_.state->device();
+  const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
+  arena_ = at::empty({std::max<int64_t>(1, std::max(train.arena_bytes, eval.arena_bytes))}, bytes);
+  int64_t workspace = 1;
+  for (const UnitLayout& unit : plan.units) {
+    for (const WorkspaceSpec& spec : {unit.spec.forward_workspace, unit.spec.backward_workspace}) {
+      workspace = std::max(workspace, spec.bytes_per_token * plan.batch.tokens_per_micro_batch() + spec.fixed_bytes);
+    }
+    gaps_.emplace_back();
+    for (size_t s = 0; s < unit.segments.size(); ++s) {
+      const int64_t end = unit.segments[s].begin + unit.segments[s].count;
+      const int64_t next = s + 1 < unit.segments.size() ? unit.segments[s + 1].begin : unit.padded_elements;
+      if (next > end) gaps_.back().emplace_back(end, next - end);
+    }
+  }
+  workspace_ = at::empty({workspace}, bytes);
+  last_use_.resize(1 + static_cast<size_t>(BufferKind::kStepState) * plan.units.size());
+  train_ = Bind(std::move(train));
+  eval_ = Bind(std::move(eval));
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    slots_.push_back(std::make_unique<Slot>());
+    slots_.back()->host_state = HostBuffer({kStepStateSize}, at::kDouble, device.is_cuda());
+  }
+  const auto run = [this](const LaneWork& work, CommStream stream) { RunInstruction(work, stream); };
+  lanes_ = device.is_cuda() ? Lanes::MakeCuda(device.index(), run) : Lanes::MakeCpu(run, [this] { parts_.dp->Abort(); });
+}
+
+Executor::~Executor() = default;
+
+int64_t Executor::arena_bytes() const { return arena_.numel(); }
+int64_t Executor::workspace_bytes() const { return workspace_.numel(); }
+
+int64_t Executor::Run(ProgramKind kind, StepInputs inputs) {
+  BoundProgram& program = kind == ProgramKind::kTrain ? *train_ : *eval_;
+  const int64_t run = StartRun(program, std::move(inputs));
+  Issue(program, program.instructions.size());
+  return run;
+}
+
+int64_t Executor::StartRun(BoundProgram& program, StepInputs inputs) {
+  const int64_t run = next_run_++;
+  if (run >= 2) lanes_->Wait(slots_[static_cast<size_t>(run - 2) % kSlots]->done);  // bounds how far the host runs ahead
+  Slot& slot = *slots_[static_cast<size_t>(run) % kSlots];
+  slot.context.inputs = std::move(inputs);
+  slot.context.slot = &slot;
+  slot.number = run;
+  program.next = 0;
+  program.context = &slot.context;
+  arena_before_ = arena_now_;
+  arena_joined_.fill(false);
+  return run;
+}
+
+LaneWaits Executor::WaitsOf(const BoundProgram& program, const CompiledInstruction& compiled) const {
+  LaneWaits waits{};
+  for (const int32_t id : compiled.waits) {
+    const Ticket& ticket = program.tickets[static_cast<size_t>(id)];
+    waits[static_cast<size_t>(ticket.lane)] = std::max(waits[static_cast<size_t>(ticket.lane)], ticket.number);
+  }
+  for (const CompiledInstruction::Carried& carried : compiled.carried) {
+    const LastUse& last = last_use_[UseIndex(carried.key, parts_.state->num_units())];
+    JoinInto(waits, carried.writes ? last.any : last.write);
+  }
+  const size_t own = static_cast<size_t>(compiled.instruction.lane);
+  // The arena is one for all Programs: a lane's first use of it waits until the previous Program has left it.
+  if (!arena_joined_[own] && TouchesArena(compiled)) JoinInto(waits, arena_before_);
+  waits[own] = 0;
+  return waits;
+}
+
+void Executor::NoteUses(const CompiledInstruction& compiled, Ticket ticket) {
+  const auto note = [&](const std::vector<BufferUse>& uses, bool write) {
+    for (const BufferUse& use : uses) {
+      if (!IsPersistent(use.key.kind)) continue;
+      LastUse& last = last_use_[UseIndex(use.key, parts_.state->num_units())];
+      last.any[static_cast<size_t>(ticket.lane)] = ticket.number;
+      if (write) last.write[static_cast<size_t>(ticket.lane)] = ticket.number;
+    }
+  };
+  note(compiled.reads, false);
+  note(compiled.writes, true);
+  note(compiled.adds, true);
+  if (TouchesArena(compiled)) {
+    arena_now_[static_cast<size_t>(ticket.lane)] = ticket.number;
+    arena_joined_[static_cast<size_t>(ticket.lane)] = true;
+  }
+}
+
+void Executor::Issue(BoundProgram& program, size_t end) {
+  Slot& slot = *program.context->slot;
+  for (; program.next < end; ++program.next) {
+    Bound& bound = *program.instructions[program.next];
+    const CompiledInstruction& compiled = *bound.compiled;
+    const LaneWaits waits = WaitsOf(program, compiled);
+    const Ticket ticket = lanes_->Issue(compiled.instruction.lane, {&compiled, program.context, &bound}, waits);
+    program.tickets[program.next] = ticket;
+    NoteUses(compiled, ticket);
+    if (compiled.instruction.op == Op::kCopyDown) slot.done = ticket;
+  }
+  if (parts_.dp->size() > 1) parts_.dp->CheckHealth();
+}
+
+StepResult Executor::Result(int64_t run) {
+  Slot& slot = *slots_[static_cast<size_t>(run) % kSlots];
+  TRIREME_CHECK(slot.number == run, "the result of run " + std::to_string(run) + " was overwritten");
+  lanes_->Wait(slot.done);
+  const double* s = slot.host_state.const_data_ptr<double>();
+  StepResult result;
+  result.loss = s[kLoss];
+  result.grad_norm = s[kGradientNorm];
+  result.tokens = s[kStepTokens];
+  result.skipped = s[kSkip] != 0;
+  result.applied_steps = static_cast<int64_t>(s[kAppliedSteps]);
+  result.skipped_steps = static_cast<int64_t>(s[kSkippedSteps]);
+  result.loss_scale = s[kLossScale];
+  result.eval_loss_sum = s[kEvalLossSum];
+  result.eval_tokens = s[kEvalTokens];
+  return result;
+}
+
+void Executor::Drain() { lanes_->Drain(); }
+
+double Executor::ForwardPiece(StepInputs inputs, int64_t micro_batch) {
+  BoundProgram& program = *train_;
+  if (micro_batch == 0) {
+    StartRun(program, std::move(inputs));
+    loss_before_ = tokens_before_ = 0;
+  } else {
+    lanes_->Drain();  // the context's source of tokens is replaced: no lane may be using it
+    program.context->inputs = std::move(inputs);
+  }
+  Issue(program, program.forward_end[static_cast<size_t>(micro_batch)]);
+  lanes_->Drain();
+  const at::Tensor state = parts_.state->step_state().cpu();
+  const double loss = state.const_data_ptr<double>()[kLossSum], tokens = state.const_data_ptr<double>()[kTokens];
+  const double mean = (loss - loss_before_) / std::max(1.0, tokens - tokens_before_);
+  loss_before_ = loss;
+  tokens_before_ = tokens;
+  return mean;
+}
+
+void Executor::BackwardPiece(int64_t micro_batch) { Issue(*train_, train_->backward_end[static_cast<size_t>(micro_batch)]); }
+
+int64_t Executor::StepPiece() {
+  Issue(*train_, train_->instructions.size());
+  return next_run_ - 1;
+}
+
+void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
+  const at::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device(parts_.state->device());
+  Bound& bound = *static_cast<Bound*>(work.bound);
+  StepContext& step = *work.step;
+  const Instruction& instruction = work.instruction->instruction;
+  Tracer* tracer = parts_.tracer;
+  const size_t token = tracer != nullptr ? tracer->Begin(instruction, step.inputs.step, stream) : 0;
+  switch (instruction.op) {
+    case Op::kLoad: RunLoad(bound, step, stream); break;
+    case Op::kForward:
+    case Op::kRecompute: RunUnit(bound, false); break;
+    case Op::kBackward: RunUnit(bound, true); break;
+    case Op::kGather: RunGather(bound, stream); break;
+    case Op::kReduce: RunReduce(bound, stream); break;
+    case Op::kRelease: break;
+    case Op::kStepStats: RunStepStats(bound, step, stream); break;
+    case Op::kUpdate:
+      for (int u = instruction.units.first; u <= instruction.units.last; ++u) parts_.updater->Update(*parts_.state, u);
+      break;
+    case Op::kCopyDown: step.slot->host_state.copy_(parts_.state->step_state(), /*non_blocking=*/true); break;
+  }
+  if (tracer != nullptr) tracer->End(token, stream);
+}
+
+void Executor::RunLoad(const Bound& bound, StepContext& step, CommStream) {
+  const int64_t micro_batch = bound.compiled->instruction.micro_batch;
+  if (!bound.tokens.is_cuda()) {
+    step.inputs.fill(micro_batch, bound.tokens);
+    return;
+  }
+  std::vector<at::Tensor>& staging = step.slot->host_tokens;
+  while (static_cast<int64_t>(staging.size()) <= micro_batch) staging.push_back(HostBuffer(bound.tokens.sizes(), at::kInt, true));
+  const at::Tensor& host = staging[static_cast<size_t>(micro_batch)];
+  step.inputs.fill(micro_batch, host);
+  bound.tokens.copy_(host, /*non_blocking=*/true);
+}
+
+void Executor::ZeroGaps(int unit, const at::Tensor& gradients) const {
+  for (const auto& [begin, count] : gaps_[static_cast<size_t>(unit)]) gradients.narrow(0, begin, count).zero_();
+}
+
+void Executor::RunUnit(Bound& bound, bool backward) {
+  const Instruction& instruction = bound.compiled->instruction;
+  UnitArgs& args = bound.args;
+  const int u = instruction.units.first;
+  if (bound.zero_gaps) ZeroGaps(u, args.gradients);
+  if (bound.zero_tied_gaps) ZeroGaps(0, args.tied_gradients);
+  if (bound.resets_evaluation) args.step_state.narrow(0, kEvalLossSum, 2).zero_();
+  Unit& unit = *units_[static_cast<size_t>(u)];
+  if (!backward) {
+    unit.Forward(args);
+  } else {
+    unit.Backward(args);
+  }
+  if (bound.drops_pool && args.saved != nullptr) args.saved->pool.clear();
+}
+
+void Executor::RunGather(const Bound& bound, CommStream stream) {
+  const UnitRange units = bound.compiled->instruction.units;
+  parts_.dp->GroupStart();
+  for (int u = units.first; u <= units.last; ++u) {
+    const at::Tensor& whole = bound.gathered.empty() ? parts_.state->weights(u) : bound.gathered[static_cast<size_t>(u - units.first)];
+    parts_.dp->AllGather(parts_.state->own_weights(u), whole, stream);
+  }
+  parts_.dp->GroupEnd();
+}
+
+void Executor::RunReduce(const Bound& bound, CommStream stream) {
+  const UnitRange units = bound.compiled->instruction.units;
+  const RankState& state = *parts_.state;
+  const auto source = [&](size_t k) { return bound.gradients.empty() ? state.gradient_sum(units.first + static_cast<int>(k)) : bound.gradients[k]; };
+  const size_t count = static_cast<size_t>(units.last - units.first + 1);
+  const bool cast = !bound.staged.empty();  // the reduction travels in another type than gradients add up in
+  const int stage = parts_.plan->effective_zero_stage;
+  for (size_t k = 0; cast && k < count; ++k) kernels::CastCopy(source(k), bound.staged[k]);
+  parts_.dp->GroupStart();
+  for (size_t k = 0; k < count; ++k) {
+    const at::Tensor in = cast ? bound.staged[k] : source(k);
+    if (stage == 0) {
+      parts_.dp->AllReduce(in, ReduceOp::kSum, stream);
+    } else {
+      const at::Tensor out = bound.shards.empty() ? in.narrow(0, state.own_begin(units.first + static_cast<int>(k)),
+                                                              state.own_elements(units.first + static_cast<int>(k)))
+                                                  : bound.shards[k];
+      parts_.dp->ReduceScatter(in, out, ReduceOp::kSum, stream);
+    }
+  }
+  parts_.dp->GroupEnd();
+  for (size_t k = 0; k < count; ++k) {
+    const int u = units.first + static_cast<int>(k);
+    if (stage >= 2) {
+      if (bound.first_add[k]) {
+        kernels::CastCopy(bound.shards[k], state.gradient_sum(u));
+      } else {
+        kernels::AddInto(bound.shards[k], state.gradient_sum(u));
+      }
+    } else if (cast) {
+      const at::Tensor from = stage == 0 ? bound.staged[k]
+                              : bound.shards.empty() ? bound.staged[k].narrow(0, state.own_begin(u), state.own_elements(u))
+                                                     : bound.shards[k];
+      kernels::CastCopy(from, state.own_gradient(u));
+    } else if (stage == 1 && !bound.shards.empty()) {
+      kernels::CastCopy(bound.shards[k], state.own_gradient(u));
+    }
+  }
+}
+
+void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream stream) {
+  const RankState& state = *parts_.state;
+  const Plan& plan = *parts_.plan;
+  const at::Tensor& scalars = state.step_state();
+  if (bound.compiled->instruction.lane == Lane::kCompute) {
+    for (int u = 0; u < state.num_units(); ++u) {
+      // Each element counts once over the ranks: where every rank holds the whole gradient, each takes its share.
+      const int64_t share = plan.units[static_cast<size_t>(u)].shard_elements;
+      kernels::SumOfSquares(plan.effective_zero_stage == 0 && plan.topology.dp_size > 1
+                                ? state.gradient_sum(u).narrow(0, state.dp_rank() * share, share)
+                                : state.own_gradient(u),
+                            scalars);
+    }
+    return;
+  }
+  const bool train = bound.program_kind == ProgramKind::kTrain;
+  if (parts_.dp->size() > 1) {
+    parts_.dp->AllReduce(train ? scalars.narrow(0, kLossSum, 4) : scalars.narrow(0, kEvalLossSum, 2), ReduceOp::kSum, stream);
+  }
+  if (!train) return;
+  kernels::FinishStepStats(scalars, {.nominal_tokens = static_cast<double>(plan.batch.tokens_per_step()),
+                                     .max_norm = parts_.gradient_clipping,
+                                     .skip_non_finite = step.inputs.skip_non_finite});
+}
+
+}  // namespace trireme

@@ -1,0 +1,117 @@
+// Runs one rank's compiled Programs over one arena. One host thread calls it; nothing here waits for the device but Result.
+//   Executor executor({.plan = plan, ...}, train, eval);
+//   int64_t run = executor.Run(ProgramKind::kTrain, inputs);   StepResult result = executor.Result(run);
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/execute/lanes.h"
+#include "engine/execute/trace.h"
+#include "engine/model/unit.h"
+#include "engine/schedule/compile.h"
+#include "engine/zero/rank_state.h"
+#include "engine/zero/update.h"
+
+namespace trireme {
+
+// Fills `tokens` (int32 [micro, seq + 1] on the host) with micro-batch m. Called on the lane `up`; keeps until the run has ended.
+using TokenFill = std::function<void(int64_t micro_batch, const at::Tensor& tokens)>;
+
+struct StepInputs {
+  TokenFill fill;
+  int64_t step = 0;           // names the step in traces and errors
+  bool skip_non_finite = true;
+};
+
+// StepState as the host sees it after a run (step_state.h).
+struct StepResult {
+  double loss = 0, grad_norm = 0, tokens = 0;
+  bool skipped = false;
+  int64_t applied_steps = 0, skipped_steps = 0;
+  double loss_scale = 1;
+  double eval_loss_sum = 0, eval_tokens = 0;  // of an evaluation program, over all ranks
+};
+
+struct ExecutorParts {
+  const Plan* plan = nullptr;
+  RankState* state = nullptr;
+  const Updater* updater = nullptr;
+  Communicator* dp = nullptr;  // also the world, at pp = tp = 1
+  double gradient_clipping = 0;
+  Tracer* tracer = nullptr;    // null: nothing is recorded
+};
+
+class Executor {
+ public:
+  // Sums what Verify has proven: the caller verifies. Allocates arena and workspace, and binds every view once.
+  Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval);
+  ~Executor();
+
+  // Issues a whole Program and returns its number; at most two runs are unfinished at a time.
+  int64_t Run(ProgramKind kind, StepInputs inputs);
+  // Waits for the run's StepState. Each run's result can be asked for until three later ones have started.
+  StepResult Result(int64_t run);
+
+  // The training Program piece by piece (DeepSpeed's forward, backward, step): forward of micro-batch i, its backward, the step.
+  // ForwardPiece returns the mean loss of the micro-batch on this rank and waits for it.
+  double ForwardPiece(StepInputs inputs, int64_t micro_batch);
+  void BackwardPiece(int64_t micro_batch);
+  int64_t StepPiece();
+
+  void Drain();
+  void set_tracer(Tracer* tracer) { parts_.tracer = tracer; }
+  int64_t arena_bytes() const;
+  int64_t workspace_bytes() const;
+
+  struct Bound;  // bound_program.h
+  struct BoundProgram;
+  struct Slot;
+
+ private:
+  std::unique_ptr<BoundProgram> Bind(CompiledProgram program);
+  void BindUnit(const CompiledInstruction& source, Bound& bound);
+  void BindReduce(const CompiledInstruction& source, Bound& bound);
+  Saved* SavedOf(const BufferUse& use);
+  at::Tensor View(const BufferUse& use) const;
+  int64_t StartRun(BoundProgram& program, StepInputs inputs);
+  void Issue(BoundProgram& program, size_t end);
+  LaneWaits WaitsOf(const BoundProgram& program, const CompiledInstruction& instruction) const;
+  void NoteUses(const CompiledInstruction& instruction, Ticket ticket);
+
+  void RunInstruction(const LaneWork& work, CommStream stream);
+  void RunLoad(const Bound& bound, StepContext& step, CommStream stream);
+  void RunUnit(Bound& bound, bool backward);
+  void RunGather(const Bound& bound, CommStream stream);
+  void RunReduce(const Bound& bound, CommStream stream);
+  void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
+  void ZeroGaps(int unit, const at::Tensor& gradients) const;
+
+  ExecutorParts parts_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> gaps_;  // of each unit's flat buffer: begin, count
+  at::Tensor arena_, workspace_;
+  std::map<std::pair<BufferKey, int64_t>, std::unique_ptr<Saved>> saved_;  // by key and offset: one a life of the buffer
+  std::unique_ptr<BoundProgram> train_, eval_;
+  std::vector<std::unique_ptr<Slot>> slots_;  // a ring of runs
+
+  // Last uses of each persistent buffer on each lane, by ticket: what the next Program waits for.
+  struct LastUse {
+    LaneWaits any{}, write{};
+  };
+  std::vector<LastUse> last_use_;
+  LaneWaits arena_before_{}, arena_now_{};  // last tickets that touched the arena: in the previous run, in this one
+  std::array<bool, kNumLanes> arena_joined_{};
+
+  int64_t next_run_ = 0;
+  BoundProgram* running_ = nullptr;  // piecewise
+  double loss_before_ = 0, tokens_before_ = 0;
+  std::unique_ptr<Lanes> lanes_;     // last member: its threads end before the rest goes
+};
+
+}  // namespace trireme

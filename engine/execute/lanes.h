@@ -1,0 +1,52 @@
+// Lanes: the queues on which one rank's instructions run, each first in, first out. One host thread issues.
+//   Ticket t = lanes->Issue(Lane::kDp, work, waits);   lanes->Wait(t);
+// On the CPU the compute lane runs inside Issue and every other lane has a thread; on a GPU every lane is a stream and a wait is
+// an event, so that the host never blocks on the device.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "engine/comm/communicator.h"
+#include "engine/schedule/compile.h"
+
+namespace trireme {
+
+struct StepContext;
+
+// What a lane runs. All pointers must outlive the run.
+struct LaneWork {
+  const CompiledInstruction* instruction = nullptr;
+  StepContext* step = nullptr;
+  void* bound = nullptr;  // the executor's prepared views of the instruction
+};
+
+// The n-th instruction of a lane since the start, counted from 1; 0: nothing to wait for. Lanes are first in, first out, so one
+// number a lane says all that is done.
+struct Ticket {
+  Lane lane = Lane::kCompute;
+  uint64_t number = 0;
+};
+
+// Latest ticket to wait for on each lane; 0: none.
+using LaneWaits = std::array<uint64_t, kNumLanes>;
+
+class Lanes {
+ public:
+  using Runner = std::function<void(const LaneWork&, CommStream)>;
+
+  // `run` does the work of one instruction, on the lane's thread or stream. `on_error` is called once, by the thread whose
+  // instruction failed first, so that communicators can be aborted and no lane waits for ever; then every call rethrows the error.
+  static std::unique_ptr<Lanes> MakeCpu(Runner run, std::function<void()> on_error);
+  // cuda.cpp; on a build without CUDA it throws.
+  static std::unique_ptr<Lanes> MakeCuda(int device, Runner run);
+
+  virtual ~Lanes() = default;
+  virtual Ticket Issue(Lane lane, const LaneWork& work, const LaneWaits& waits) = 0;
+  virtual void Wait(Ticket ticket) = 0;  // the host waits
+  virtual void Drain() = 0;              // the host waits for everything that was issued
+};
+
+}  // namespace trireme

@@ -1,0 +1,116 @@
+#include "engine/execute/trace.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+
+#ifdef TRIREME_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace trireme {
+
+struct Tracer::Event {
+  Instruction instruction;  // lists left empty: names are enough
+  int64_t step = 0;
+  double begin_us = 0, end_us = 0;
+#ifdef TRIREME_HAS_CUDA
+  cudaEvent_t begin = nullptr, end = nullptr;
+#endif
+};
+
+struct Tracer::Clock {
+  bool cuda = false;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  double Now() const { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count(); }
+#ifdef TRIREME_HAS_CUDA
+  cudaEvent_t origin = nullptr;
+#endif
+};
+
+#ifdef TRIREME_HAS_CUDA
+namespace {
+
+cudaEvent_t RecordEvent(CommStream stream) {
+  cudaEvent_t event = nullptr;
+  if (cudaEventCreate(&event) != cudaSuccess || cudaEventRecord(event, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
+    throw Error(ErrorCode::kDevice, "EXE001", "an event for the trace could not be recorded", "", "run without --trace");
+  }
+  return event;
+}
+
+}  // namespace
+#endif
+
+Tracer::Tracer(int rank, bool cuda, const Plan& plan) : rank_(rank), plan_(plan), clock_(std::make_unique<Clock>()) { clock_->cuda = cuda; }
+
+Tracer::~Tracer() = default;
+
+size_t Tracer::Begin(const Instruction& instruction, int64_t step, CommStream stream) {
+  auto event = std::make_unique<Event>();
+  event->instruction = instruction;
+  event->step = step;
+  event->begin_us = clock_->Now();
+  const std::lock_guard lock(mutex_);
+#ifdef TRIREME_HAS_CUDA
+  if (clock_->cuda) {
+    if (clock_->origin == nullptr) clock_->origin = RecordEvent(stream);
+    event->begin = RecordEvent(stream);
+  }
+#else
+  (void)stream;
+#endif
+  events_.push_back(std::move(event));
+  return events_.size() - 1;
+}
+
+void Tracer::End(size_t token, CommStream stream) {
+  const std::lock_guard lock(mutex_);
+  Event& event = *events_[token];
+  event.end_us = clock_->Now();
+#ifdef TRIREME_HAS_CUDA
+  if (clock_->cuda) event.end = RecordEvent(stream);
+#else
+  (void)stream;
+#endif
+}
+
+void Tracer::Write(const std::filesystem::path& path) {
+  const std::lock_guard lock(mutex_);
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  text += fmt::format("{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {0}\"}}}}", rank_);
+  for (int lane = 0; lane < kNumLanes; ++lane) {
+    text += fmt::format(",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}", rank_, lane,
+                        Name(static_cast<Lane>(lane)));
+  }
+  for (const std::unique_ptr<Event>& held : events_) {
+    Event& event = *held;
+#ifdef TRIREME_HAS_CUDA
+    if (clock_->cuda && event.end != nullptr) {
+      float begin_ms = 0, length_ms = 0;
+      cudaEventElapsedTime(&begin_ms, clock_->origin, event.begin);
+      cudaEventElapsedTime(&length_ms, event.begin, event.end);
+      event.begin_us = 1e3 * begin_ms;
+      event.end_us = event.begin_us + 1e3 * length_ms;
+      cudaEventDestroy(event.begin);
+      cudaEventDestroy(event.end);
+      event.begin = event.end = nullptr;
+    }
+#endif
+    const Instruction& i = event.instruction;
+    text += fmt::format(
+        ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},"
+        "\"args\":{{\"step\":{},\"id\":{},\"micro_batch\":{},\"units\":[{},{}]}}}}",
+        rank_, static_cast<int>(i.lane), Describe(i, plan_), Name(i.op), event.begin_us, event.end_us - event.begin_us, event.step, i.id,
+        i.micro_batch, i.units.first, i.units.last);
+  }
+  text += "\n]}\n";
+  WriteFileDurably(path, text, ErrorCode::kEnvironment);
+}
+
+}  // namespace trireme

@@ -1,0 +1,147 @@
+#include "engine/zero/rank_state.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/kernels/kernels.h"
+
+namespace trireme {
+namespace {
+
+uint64_t StreamOf(std::string_view name) {  // FNV-1a: the stream of a tensor's random numbers depends on its name alone
+  uint64_t hash = 14695981039346656037ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash;
+}
+
+at::Tensor Flat(int64_t elements, DType dtype, at::Device device) {
+  return at::zeros({elements}, at::TensorOptions().dtype(ToScalarType(dtype)).device(device));
+}
+
+// Runs of equal decay over [begin, begin + count) of a unit; padding belongs to the run before it (it holds zeros).
+std::vector<DecayRun> MakeDecayRuns(const UnitLayout& unit, int64_t begin, int64_t count) {
+  std::vector<DecayRun> runs;
+  int64_t at = begin;
+  for (size_t s = 0; s < unit.segments.size(); ++s) {
+    const int64_t end = s + 1 < unit.segments.size() ? unit.segments[s + 1].begin : unit.padded_elements;
+    const int64_t stop = std::min(end, begin + count);
+    if (stop <= at) continue;
+    const bool decay = unit.segments[s].parameter.decay;
+    if (!runs.empty() && runs.back().decay == decay) {
+      runs.back().count += stop - at;
+    } else {
+      runs.push_back({at - begin, stop - at, decay});
+    }
+    at = stop;
+  }
+  return runs;
+}
+
+}  // namespace
+
+at::ScalarType ToScalarType(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return at::kDouble;
+    case DType::kFloat32: return at::kFloat;
+    case DType::kBFloat16: return at::kBFloat16;
+    case DType::kFloat16: return at::kHalf;
+    case DType::kInt64: return at::kLong;
+    case DType::kInt32: return at::kInt;
+    case DType::kInt16: return at::kShort;
+    case DType::kInt8: return at::kChar;
+    case DType::kUInt8: return at::kByte;
+    case DType::kUInt16: return at::kUInt16;
+  }
+  return at::kFloat;
+}
+
+RankState::RankState(const Plan& plan, int dp_rank, at::Device device) : plan_(plan), dp_rank_(dp_rank), device_(device) {
+  const int stage = plan.effective_zero_stage;
+  for (int u = 0; u < num_units(); ++u) {
+    const UnitLayout& unit = plan.units[static_cast<size_t>(u)];
+    const int64_t begin = own_begin(u), own = own_elements(u);
+    const bool whole_weights = stage < 3, whole_gradients = stage < 2;
+    weights_.push_back(Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, device));
+    own_weights_.push_back(whole_weights ? weights_.back().narrow(0, begin, own) : weights_.back());
+    masters_.push_back(plan.separate_master ? Flat(own, plan.dtypes.master, device) : own_weights_.back());
+    gradients_.push_back(Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, device));
+    own_gradients_.push_back(whole_gradients ? gradients_.back().narrow(0, begin, own) : gradients_.back());
+    moments_.emplace_back();
+    for (int k = 0; k < plan.moments_per_element; ++k) moments_.back().push_back(Flat(own, plan.dtypes.master, device));
+    decay_runs_.push_back(MakeDecayRuns(unit, begin, own));
+  }
+  step_state_ = at::zeros({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).device(device));
+  kernels::InitStepState(step_state_, /*loss_scale=*/1);
+}
+
+int64_t RankState::own_begin(int u) const {
+  return plan_.effective_zero_stage == 0 ? 0 : dp_rank_ * plan_.units[static_cast<size_t>(u)].shard_elements;
+}
+
+int64_t RankState::own_elements(int u) const {
+  const UnitLayout& unit = plan_.units[static_cast<size_t>(u)];
+  return plan_.effective_zero_stage == 0 ? unit.padded_elements : unit.shard_elements;
+}
+
+void RankState::InitialiseWeights(uint64_t seed) {
+  for (int u = 0; u < num_units(); ++u) {
+    const UnitLayout& unit = plan_.units[static_cast<size_t>(u)];
+    const at::Tensor& weights = weights_[static_cast<size_t>(u)];
+    const int64_t held = weights.numel() == unit.padded_elements ? 0 : own_begin(u);  // first flat element that lies here
+    for (const Segment& segment : unit.segments) {
+      const ParameterSpec& parameter = segment.parameter;
+      int64_t logical = 1;  // held elements that are no vocabulary padding: padding rows come last
+      for (const int64_t extent : parameter.shape) logical *= extent;
+      const int64_t begin = std::max(segment.begin, held), end = std::min(segment.begin + logical, held + weights.numel());
+      if (begin >= end) continue;
+      const at::Tensor part = weights.narrow(0, begin - held, end - begin);
+      switch (parameter.init) {
+        case Init::kZeros: part.zero_(); break;
+        case Init::kOnes: part.fill_(1); break;
+        case Init::kNormal:
+          kernels::InitNormal(part, seed, StreamOf(parameter.name), begin - segment.begin, 1, 0, parameter.init_std);
+          break;
+      }
+    }
+  }
+  SetMastersFromWeights();
+}
+
+void RankState::SetMastersFromWeights() {
+  if (!plan_.separate_master) return;
+  for (int u = 0; u < num_units(); ++u) kernels::CastCopy(own_weights(u), masters(u));
+}
+
+void RankState::SetWeightsFromMasters() {
+  if (!plan_.separate_master) return;
+  for (int u = 0; u < num_units(); ++u) kernels::CastCopy(masters(u), own_weights(u));
+}
+
+std::vector<OwnedSlice> RankState::OwnedSlices() const {
+  std::vector<OwnedSlice> slices;
+  for (int u = 0; u < num_units(); ++u) {
+    const int64_t first = own_begin(u), last = first + own_elements(u);
+    for (const Segment& segment : plan_.units[static_cast<size_t>(u)].segments) {
+      int64_t logical = 1;
+      for (const int64_t extent : segment.parameter.shape) logical *= extent;
+      const int64_t begin = std::max(segment.begin, first), end = std::min(segment.begin + logical, last);
+      if (begin < end) slices.push_back({u, &segment, begin - segment.begin, end - begin, begin - first});
+    }
+  }
+  return slices;
+}
+
+int64_t RankState::allocated_bytes() const {
+  int64_t bytes = static_cast<int64_t>(step_state_.nbytes());
+  for (int u = 0; u < num_units(); ++u) {
+    bytes += static_cast<int64_t>(weights(u).nbytes() + gradient_sum(u).nbytes());
+    if (plan_.separate_master) bytes += static_cast<int64_t>(masters(u).nbytes());
+    for (const at::Tensor& moment : moments_[static_cast<size_t>(u)]) bytes += static_cast<int64_t>(moment.nbytes());
+  }
+  return bytes;
+}
+
+}  // namespace trireme

@@ -1,0 +1,77 @@
+// Everything that one rank keeps between steps: weights, master weights, moments, gradient sums and StepState, one flat buffer a
+// unit each. The ZeRO stage decides only how much of each is here; what happens when is the Program's business (engine/schedule).
+//   RankState state(plan, dp_rank, device);  state.InitialiseWeights(seed);
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/plan/plan.h"
+
+namespace trireme {
+
+at::ScalarType ToScalarType(DType dtype);
+
+// A run of a rank's own elements with one weight decay: what one call of an update works on.
+struct DecayRun {
+  int64_t begin = 0, count = 0;  // elements from the start of the own part
+  bool decay = true;
+};
+
+// A part of a logical tensor that lies in this rank's own part of a unit.
+struct OwnedSlice {
+  int unit = 0;
+  const Segment* segment = nullptr;
+  int64_t held_begin = 0;  // element of the held (transposed, padded) matrix, row-major
+  int64_t count = 0;       // elements; vocabulary padding is not counted, since it is neither saved nor loaded
+  int64_t own_begin = 0;   // element of the own part
+};
+
+class RankState {
+ public:
+  // Allocates everything that the plan calls persistent, zero-filled.
+  RankState(const Plan& plan, int dp_rank, at::Device device);
+
+  // Initial values by logical name, equal in every layout; master weights are the rounded weights, as DeepSpeed has them.
+  // A test or --init-from overwrites them through OwnWeights / SyncMasters.
+  void InitialiseWeights(uint64_t seed);
+  // After weights were set: master weights become their image.
+  void SetMastersFromWeights();
+  // After master weights were set (a checkpoint was loaded): own weights become the rounded masters.
+  void SetWeightsFromMasters();
+
+  const Plan& plan() const { return plan_; }
+  at::Device device() const { return device_; }
+  int num_units() const { return static_cast<int>(plan_.units.size()); }
+  int dp_rank() const { return dp_rank_; }
+
+  // Flat tensors of unit u. `own`: the elements that this rank updates.
+  const at::Tensor& weights(int u) const { return weights_[static_cast<size_t>(u)]; }             // compute type, whole or own (ZeRO 3)
+  const at::Tensor& own_weights(int u) const { return own_weights_[static_cast<size_t>(u)]; }     // view of weights
+  const at::Tensor& masters(int u) const { return masters_[static_cast<size_t>(u)]; }             // own; own_weights where not separate
+  const at::Tensor& moment(int u, int k) const { return moments_[static_cast<size_t>(u)][static_cast<size_t>(k)]; }  // own
+  const at::Tensor& gradient_sum(int u) const { return gradients_[static_cast<size_t>(u)]; }      // accumulation type, whole or own
+  const at::Tensor& own_gradient(int u) const { return own_gradients_[static_cast<size_t>(u)]; }  // view of gradient_sum
+  const at::Tensor& step_state() const { return step_state_; }
+
+  int64_t own_begin(int u) const;     // first element of the unit's flat buffer that is own
+  int64_t own_elements(int u) const;
+  std::span<const DecayRun> decay_runs(int u) const { return decay_runs_[static_cast<size_t>(u)]; }
+  // What of each logical tensor is own, over all units: checkpoints and comparisons.
+  std::vector<OwnedSlice> OwnedSlices() const;
+  int64_t allocated_bytes() const;
+
+ private:
+  const Plan& plan_;
+  int dp_rank_;
+  at::Device device_;
+  std::vector<at::Tensor> weights_, own_weights_, masters_, gradients_, own_gradients_;
+  std::vector<std::vector<at::Tensor>> moments_;
+  std::vector<std::vector<DecayRun>> decay_runs_;
+  at::Tensor step_state_;
+};
+
+}  // namespace trireme

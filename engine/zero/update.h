@@ -1,0 +1,33 @@
+// The optimizer step of one unit on this rank's own elements (keys "optimizer", "scheduler"). Enqueued like a kernel; predicated on
+// the device by StepState, so that a skipped step needs no branch here.
+//   Updater updater(config, train_iters, state);  updater.Update(state, unit);
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "engine/optim/lr_schedule.h"
+#include "engine/zero/rank_state.h"
+#include "parsers/config.h"
+
+namespace trireme {
+
+class Updater {
+ public:
+  // Tables of learning rates and betas for updates 0 .. num_updates - 1 go to the device once; a later update uses the last row.
+  Updater(const OptimizerConfig& optimizer, const SchedulerConfig& scheduler, int64_t num_updates, at::Device device);
+
+  void Update(const RankState& state, int unit) const;
+  // Rates of update number `applied` (0: the first).
+  UpdateRates RatesAt(int64_t applied) const { return schedule_.At(applied); }
+
+ private:
+  OptimizerConfig optimizer_;
+  LrSchedule schedule_;
+  at::Tensor learning_rates_, betas_;
+};
+
+// Moments that the optimizer keeps, by their names in checkpoints: "exp_avg", "exp_avg_sq"; "momentum_buffer"; none.
+std::span<const char* const> MomentNames(const OptimizerConfig& optimizer);
+
+}  // namespace trireme
