@@ -1,0 +1,227 @@
+#include "tests/unit/layers/layers.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+
+namespace trireme::layers {
+namespace {
+
+using Rooms = std::set<std::string>;
+
+// The picture, arrow by arrow; engine/base stands for itself in each. A change here is a change of ARCHITECTURE.md.
+const std::map<std::string, Rooms>& Arrows() {
+  static const std::map<std::string, Rooms> arrows = [] {
+    std::map<std::string, Rooms> below = {
+        {"engine/base", {}},
+        {"parsers", {}},
+        {"launcher", {"parsers"}},
+        {"engine/plan", {"parsers"}},
+        {"engine/schedule", {"engine/plan"}},
+        {"engine/data", {"engine/plan"}},
+        {"checkpoint", {"engine/plan"}},
+        {"engine/cli:trireme", {"parsers", "launcher", "engine/plan", "engine/schedule", "engine/data", "checkpoint"}},
+    };
+    std::map<std::string, Rooms> above = {
+        {"engine/kernels", {}},
+        {"engine/comm", {}},
+        {"engine/optim", {"engine/kernels", "engine/comm"}},
+        {"engine/zero", {"engine/optim", "engine/kernels", "engine/comm"}},
+        {"engine/parallel", {"engine/kernels", "engine/comm"}},
+        {"engine/model", {"engine/parallel", "engine/kernels", "engine/comm"}},
+        {"engine/execute", {"engine/model", "engine/zero", "engine/kernels", "engine/comm"}},
+        {"engine/monitor", {}},
+        {"checkpoint/torch_bridge", {"checkpoint"}},
+        {"engine/trainer",
+         {"engine/execute", "engine/model", "engine/parallel", "engine/zero", "engine/optim", "engine/kernels",
+          "engine/comm", "engine/monitor", "engine/data", "checkpoint", "checkpoint/torch_bridge"}},
+        {"engine/cli:trireme-engine",
+         {"engine/trainer", "engine/execute", "engine/model", "engine/parallel", "engine/zero", "engine/optim",
+          "engine/kernels", "engine/comm", "engine/monitor", "engine/data", "checkpoint", "checkpoint/torch_bridge",
+          "launcher", "engine/cli:trireme"}},
+    };
+    std::map<std::string, Rooms> all = below;
+    for (auto& [room, targets] : above) {
+      targets.insert({"parsers", "engine/plan", "engine/schedule"});
+      all[room] = targets;
+    }
+    for (auto& [room, targets] : all) targets.insert({room, "engine/base"});
+    return all;
+  }();
+  return arrows;
+}
+
+const Rooms& RoomsBelowTheLine() {
+  static const Rooms below = {"engine/base",     "parsers",     "launcher",   "engine/plan",
+                              "engine/schedule", "engine/data", "checkpoint", "engine/cli:trireme"};
+  return below;
+}
+
+bool StartsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+
+bool IsHeader(const std::string& path) {
+  const std::string ext = std::filesystem::path(path).extension().string();
+  return ext == ".h" || ext == ".cuh" || ext == ".hpp";
+}
+
+bool IsLibTorchHeader(const std::string& include) {
+  for (const char* folder : {"ATen/", "torch/", "c10/", "caffe2/", "torchgen/"}) {
+    if (StartsWith(include, folder)) return true;
+  }
+  return false;
+}
+
+// The words after `key` up to the next argument name, for each call of `function` whose NAME is `name`.
+std::set<std::string> SourcesOfTarget(const std::string& cmake, const std::string& name) {
+  std::set<std::string> sources;
+  std::istringstream words(cmake);
+  std::string word, target, key;
+  while (words >> word) {
+    const size_t open = word.find('(');
+    if (open != std::string::npos) {
+      target.clear();
+      key.clear();
+      word = word.substr(open + 1);
+    }
+    const bool ends = !word.empty() && word.back() == ')';
+    if (ends) word.pop_back();
+    if (word == "NAME" || word == "SRCS" || word == "DEPS" || word == "PRIVATE_DEPS") {
+      key = word;
+    } else if (key == "NAME") {
+      target = word;
+    } else if (key == "SRCS" && target == name && !word.empty()) {
+      sources.insert("engine/cli/" + word);
+    }
+    if (ends) key.clear();
+  }
+  return sources;
+}
+
+// Files of engine/cli that only trireme-engine compiles or includes: everything there that `trireme`'s own sources do
+// not reach.
+std::set<std::string> EngineSources(const Tree& tree) {
+  std::set<std::string> engine;
+  for (const auto& [path, text] : tree) {
+    if (StartsWith(path, "engine/cli/") && path != "engine/cli/CMakeLists.txt") engine.insert(path);
+  }
+  const auto cmake = tree.find("engine/cli/CMakeLists.txt");
+  if (cmake == tree.end()) return engine;
+  std::vector<std::string> reached;
+  for (const std::string& source : SourcesOfTarget(cmake->second, "trireme")) reached.push_back(source);
+  while (!reached.empty()) {
+    const std::string path = reached.back();
+    reached.pop_back();
+    const auto file = tree.find(path);
+    if (engine.erase(path) == 0 || file == tree.end()) continue;
+    for (const Include& include : IncludesOf(file->second)) {
+      if (include.quoted) reached.push_back(include.path);
+    }
+  }
+  return engine;
+}
+
+std::string RoomOfTest(const std::string& path) {  // tests/unit/plan/x_test.cpp -> engine/plan; "" if it names no room
+  std::istringstream parts(path);
+  std::string part, name;
+  for (int i = 0; i < 3 && std::getline(parts, part, '/'); ++i) name = part;
+  for (const auto& [room, targets] : Arrows()) {
+    if (room == name || room == "engine/" + name) return room;
+  }
+  return "";
+}
+
+void CheckInclude(const Tree& tree, const std::string& path, const std::string& room,
+                  const std::set<std::string>& engine_sources, const Include& include, std::vector<Violation>& out) {
+  const bool is_test = StartsWith(path, "tests/");
+  const std::string judged = is_test ? RoomOfTest(path) : room;
+  const bool below = RoomsBelowTheLine().count(judged) > 0;
+  if (IsLibTorchHeader(include.path)) {
+    if (below) out.push_back({path, include.line, "below the LibTorch line, includes " + include.path});
+    if (IsHeader(path) && include.path == "torch/torch.h") {
+      out.push_back({path, include.line, "torch/torch.h in a header: include the narrow headers"});
+    }
+    return;
+  }
+  if (!include.quoted) return;
+  const bool generated = include.path.ends_with("_generated.h");  // made by CMake in the build folder
+  if (!generated && tree.count(include.path) == 0) {
+    out.push_back({path, include.line, "\"" + include.path + "\" is no file seen from the root of the sources"});
+    return;
+  }
+  if (is_test || room == "examples") return;
+  const std::string target = RoomOf(include.path, engine_sources);
+  const auto arrows = Arrows().find(room);
+  if (arrows == Arrows().end()) {
+    out.push_back({path, include.line, "lies in no room of the picture"});
+  } else if (arrows->second.count(target) == 0) {
+    out.push_back({path, include.line,
+                   "no arrow " + room + " -> " + (target.empty() ? "(no room)" : target) + " for " + include.path});
+  }
+}
+
+}  // namespace
+
+std::vector<Include> IncludesOf(const std::string& text) {
+  std::vector<Include> found;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    size_t at = line.find_first_not_of(" \t");
+    if (at == std::string::npos || line[at] != '#') continue;
+    at = line.find_first_not_of(" \t", at + 1);
+    if (at == std::string::npos || line.compare(at, 7, "include") != 0) continue;
+    const size_t open = line.find_first_of("<\"", at);
+    if (open == std::string::npos) continue;
+    const size_t close = line.find(line[open] == '<' ? '>' : '"', open + 1);
+    if (close == std::string::npos) continue;
+    found.push_back({number, line[open] == '"', line.substr(open + 1, close - open - 1)});
+  }
+  return found;
+}
+
+std::string RoomOf(const std::string& path, const std::set<std::string>& engine_sources) {
+  if (StartsWith(path, "checkpoint/torch_bridge.")) return "checkpoint/torch_bridge";
+  if (StartsWith(path, "engine/cli/"))
+    return engine_sources.count(path) ? "engine/cli:trireme-engine" : "engine/cli:trireme";
+  const size_t first = path.find('/');
+  if (first == std::string::npos) return "";
+  const std::string top = path.substr(0, first);
+  if (top == "engine") {
+    const size_t second = path.find('/', first + 1);
+    return second == std::string::npos ? "" : path.substr(0, second);
+  }
+  if (top == "tests") return path.substr(0, path.rfind('/'));
+  return top;
+}
+
+Tree ReadTree(const std::string& root) {
+  namespace fs = std::filesystem;
+  static const std::set<std::string> kExtensions = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"};
+  Tree tree;
+  for (const char* top : {"engine", "parsers", "checkpoint", "launcher", "examples", "tests"}) {
+    if (!fs::exists(fs::path(root) / top)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / top)) {
+      const std::string path = fs::relative(entry.path(), root).generic_string();
+      if (!entry.is_regular_file()) continue;
+      if (kExtensions.count(entry.path().extension().string()) == 0 && path != "engine/cli/CMakeLists.txt") continue;
+      std::ifstream in(entry.path());
+      tree[path] = std::string(std::istreambuf_iterator<char>(in), {});
+    }
+  }
+  return tree;
+}
+
+std::vector<Violation> CheckLayers(const Tree& tree) {
+  std::vector<Violation> out;
+  const std::set<std::string> engine_sources = EngineSources(tree);
+  for (const auto& [path, text] : tree) {
+    const std::string room = RoomOf(path, engine_sources);
+    for (const Include& include : IncludesOf(text)) CheckInclude(tree, path, room, engine_sources, include, out);
+  }
+  return out;
+}
+
+}  // namespace trireme::layers
