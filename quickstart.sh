@@ -38,9 +38,13 @@ say "1/6 set-up"
 if ((cpu)); then ./setup.sh --cpu; else ./setup.sh; fi
 
 say "2/6 build"
-cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA=$( ((cpu)) && echo OFF || echo ON) >build.log 2>&1 ||
-  { mkdir -p build; cat build.log >&2; exit 1; }
-mv build.log build/configure.log
+mkdir -p build
+gpu_program=ON
+if ((cpu)); then gpu_program=OFF; fi
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA="$gpu_program" >build/configure.log 2>&1 || {
+  cat build/configure.log >&2
+  exit 1
+}
 grep -E 'LibTorch:|GPU program:' build/configure.log || true
 cmake --build build -j "$(nproc)" --target trireme trireme-engine
 trireme=build/bin/trireme
@@ -62,9 +66,9 @@ if ((!cpu)) && command -v nvidia-smi >/dev/null && ldd build/bin/trireme-engine 
 fi
 # Ranks of the first part and of the resumed one, with what puts them on GPU or CPU.
 case "$gpus" in
-  0) first=(--cpu --num_gpus 2) then=(--cpu --num_gpus 4) what="2 CPU ranks" what_then="4 CPU ranks" ;;
-  1) first=(--num_gpus 1) then=(--cpu --num_gpus 2) what="1 GPU" what_then="2 CPU ranks" ;;
-  *) first=(--num_gpus 2) then=(--num_gpus 1) what="2 GPUs" what_then="1 GPU" ;;
+  0) first=(--cpu --num_gpus 2) later=(--cpu --num_gpus 4) what="2 CPU ranks" what_later="4 CPU ranks" ;;
+  1) first=(--num_gpus 1) later=(--cpu --num_gpus 2) what="1 GPU" what_later="2 CPU ranks" ;;
+  *) first=(--num_gpus 2) later=(--num_gpus 1) what="2 GPUs" what_later="1 GPU" ;;
 esac
 
 train() {  # $1: config file; the rest goes to `trireme train`. Progress to the screen and to train.log
@@ -82,8 +86,8 @@ train configs/quickstart.json --train-iters "$steps" --log-json "$out/train.json
 seconds=$((SECONDS - started))
 loss="$(held_out_loss "$out/train.log")"
 
-say "5/6 resume from the checkpoint: $resumed_steps more steps, ZeRO-3, $what_then"
-ranks=("${then[@]}")
+say "5/6 resume from the checkpoint: $resumed_steps more steps, ZeRO-3, $what_later"
+ranks=("${later[@]}")
 train configs/quickstart_zero3.json --train-iters $((steps + resumed_steps)) --load "$out/checkpoint" --log-json "$out/resumed.jsonl"
 
 say "6/6 a sample"

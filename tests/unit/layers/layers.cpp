@@ -74,43 +74,15 @@ bool IsLibTorchHeader(const std::string& include) {
   return false;
 }
 
-// The words after `key` up to the next argument name, for each call of `function` whose NAME is `name`.
-std::set<std::string> SourcesOfTarget(const std::string& cmake, const std::string& name) {
-  std::set<std::string> sources;
-  std::istringstream words(cmake);
-  std::string word, target, key;
-  while (words >> word) {
-    const size_t open = word.find('(');
-    if (open != std::string::npos) {
-      target.clear();
-      key.clear();
-      word = word.substr(open + 1);
-    }
-    const bool ends = !word.empty() && word.back() == ')';
-    if (ends) word.pop_back();
-    if (word == "NAME" || word == "SRCS" || word == "DEPS" || word == "PRIVATE_DEPS") {
-      key = word;
-    } else if (key == "NAME") {
-      target = word;
-    } else if (key == "SRCS" && target == name && !word.empty()) {
-      sources.insert("engine/cli/" + word);
-    }
-    if (ends) key.clear();
-  }
-  return sources;
-}
-
 // Files of engine/cli that only trireme-engine compiles or includes: everything there that `trireme`'s own sources do
 // not reach.
-std::set<std::string> EngineSources(const Tree& tree) {
+std::set<std::string> EngineSources(const Tree& tree, const std::vector<std::string>& light_sources) {
   std::set<std::string> engine;
   for (const auto& [path, text] : tree) {
-    if (StartsWith(path, "engine/cli/") && path != "engine/cli/CMakeLists.txt") engine.insert(path);
+    if (StartsWith(path, "engine/cli/")) engine.insert(path);
   }
-  const auto cmake = tree.find("engine/cli/CMakeLists.txt");
-  if (cmake == tree.end()) return engine;
   std::vector<std::string> reached;
-  for (const std::string& source : SourcesOfTarget(cmake->second, "trireme")) reached.push_back(source);
+  for (const std::string& source : light_sources) reached.push_back("engine/cli/" + source);
   while (!reached.empty()) {
     const std::string path = reached.back();
     reached.pop_back();
@@ -206,7 +178,7 @@ Tree ReadTree(const std::string& root) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / top)) {
       const std::string path = fs::relative(entry.path(), root).generic_string();
       if (!entry.is_regular_file()) continue;
-      if (kExtensions.count(entry.path().extension().string()) == 0 && path != "engine/cli/CMakeLists.txt") continue;
+      if (kExtensions.count(entry.path().extension().string()) == 0) continue;
       std::ifstream in(entry.path());
       tree[path] = std::string(std::istreambuf_iterator<char>(in), {});
     }
@@ -214,9 +186,9 @@ Tree ReadTree(const std::string& root) {
   return tree;
 }
 
-std::vector<Violation> CheckLayers(const Tree& tree) {
+std::vector<Violation> CheckLayers(const Tree& tree, const std::vector<std::string>& light_sources) {
   std::vector<Violation> out;
-  const std::set<std::string> engine_sources = EngineSources(tree);
+  const std::set<std::string> engine_sources = EngineSources(tree, light_sources);
   for (const auto& [path, text] : tree) {
     const std::string room = RoomOf(path, engine_sources);
     for (const Include& include : IncludesOf(text)) CheckInclude(tree, path, room, engine_sources, include, out);

@@ -1,5 +1,6 @@
 // The layer check: which room may include which, as ARCHITECTURE.md draws it. Reads text only.
-//   for (const Violation& v : CheckLayers(ReadTree(root))) std::cout << v.file << ":" << v.line << ": " << v.what <<
+//   for (const Violation& v : CheckLayers(ReadTree(root), {"main.cpp"})) std::cout << v.file << ":" << v.line << ": "
+//   << v.what <<
 //   "\n";
 #pragma once
 
@@ -24,7 +25,7 @@ struct Include {
   std::string path;
 };
 
-// Sources, headers and the CMakeLists.txt of engine/cli under `root`, without build folders.
+// Sources and headers under `root`, without build folders.
 Tree ReadTree(const std::string& root);
 
 // The #include lines of one file.
@@ -37,6 +38,7 @@ std::string RoomOf(const std::string& path, const std::set<std::string>& engine_
 
 // Every include that the picture lacks, every quoted include that is not from the root (x_generated.h, made by CMake,
 // apart), every LibTorch header below the line, torch/torch.h in a header.
-std::vector<Violation> CheckLayers(const Tree& tree);
+// `light_sources`: the files of engine/cli (names without folder) that make the program `trireme`.
+std::vector<Violation> CheckLayers(const Tree& tree, const std::vector<std::string>& light_sources = {});
 
 }  // namespace trireme::layers
