@@ -1,4 +1,5 @@
-// Config + ModelSpec + Cluster -> Plan: who owns which slice of what, batch arithmetic, bytes and traffic. Pure; no device, no I/O.
+// Config + ModelSpec + Cluster -> Plan: who owns which slice of what, batch arithmetic, bytes and traffic. Pure; no
+// device, no I/O.
 //   Plan plan = MakePlan(config, model, {.world_size = 8, ...});
 #pragma once
 #include <cstdint>
@@ -29,9 +30,15 @@ struct BatchPlan {
   int64_t micro_batch_size = 1;   // sequences
   int64_t num_micro_batches = 1;  // gradient_accumulation_steps
   int64_t sequence_length = 0;
-  int64_t train_batch_size = 1;   // micro * accumulation * dp
+  int64_t train_batch_size = 1;  // micro * accumulation * dp
   int64_t tokens_per_micro_batch() const { return micro_batch_size * sequence_length; }
   int64_t tokens_per_step() const { return train_batch_size * sequence_length; }
+};
+
+// Elements [begin, end) of a flat buffer.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
 };
 
 // Where one logical tensor lies in its unit's flat buffer.
@@ -48,6 +55,7 @@ struct UnitLayout {
   int64_t elements = 0;         // sum of the segments (each begins at a multiple of kSegmentAlignment)
   int64_t padded_elements = 0;  // multiple of dp_size * kShardAlignment
   int64_t shard_elements = 0;   // padded_elements / dp_size
+  ElementRange Shard(int dp_rank) const { return {dp_rank * shard_elements, (dp_rank + 1) * shard_elements}; }
 };
 constexpr int64_t kSegmentAlignment = 64;  // elements, so that each tensor starts at a vector boundary
 constexpr int64_t kShardAlignment = 64;
@@ -63,10 +71,21 @@ struct PlanDTypes {
   DType communicate = DType::kFloat32;  // their reduction (communication_data_type)
 };
 
+// Where UnitSpec::saved lies in the unit's kSaved buffer: each tensor begins at a multiple of kSavedAlignment bytes.
+struct SavedLayout {
+  std::vector<int64_t> offsets;  // bytes, parallel to UnitSpec::saved; -1: not in the arena (Place::kPool)
+  std::vector<int64_t> bytes;    // parallel to UnitSpec::saved
+  int64_t arena_bytes = 0;
+  int64_t pool_bytes = 0;
+};
+constexpr int64_t kSavedAlignment = 256;
+SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens);
+
 // Bytes of one rank by class, persistent ones and those of the arena at its peak.
 struct MemoryAccount {
   int64_t weights = 0, master_weights = 0, moments = 0, gradients = 0;  // persistent
-  int64_t arena = 0;      // the compiled Program's peak: activations, gathered weights, staging, boundaries, transient gradients
+  int64_t arena =
+      0;  // the compiled Program's peak: activations, gathered weights, staging, boundaries, transient gradients
   int64_t workspace = 0;  // scratch of the compute lane
   int64_t pool = 0;       // tensors that LibTorch returns (attention), at their peak
   int64_t total() const { return weights + master_weights + moments + gradients + arena + workspace + pool; }
@@ -101,11 +120,23 @@ struct Plan {
   std::vector<UnitRange> buckets;  // ranges of Gather, Reduce and Update, in forward order
   int64_t num_parameters = 0;      // logical: vocabulary padding not counted
 
-  MemoryAccount memory;            // filled by schedule::AccountMemory (the Program's peak is part of it)
+  MemoryAccount memory;  // filled by AccountMemory of engine/schedule (the Program's peak is part of it)
   TrafficAccount traffic;
+
+  int num_units() const { return static_cast<int>(units.size()); }
+  // What one rank owns of a unit: its shard at effective ZeRO >= 1, else the whole.
+  int64_t OwnElements(int unit) const {
+    const UnitLayout& layout = units[static_cast<size_t>(unit)];
+    return effective_zero_stage >= 1 ? layout.shard_elements : layout.padded_elements;
+  }
 };
 
-// Throws Error{kConfig} for what cannot be planned (sequence longer than positions, heads that do not divide, tp/pp > 1 as yet).
+// Buckets stop growing here even where reduce_bucket_size and allgather_bucket_size allow more, so that communication
+// starts before the backward pass ends (Megatron-LM's default bucket), and in small models at this share of the model.
+constexpr int64_t kBucketTargetElements = 40'000'000;
+constexpr int64_t kMinBucketsOfModel = 8;
+
+// Throws Error{kConfig, PLN00x} for what cannot be planned (docs/errors/plan.md).
 Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& inputs);
 
 }  // namespace trireme

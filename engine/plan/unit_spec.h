@@ -1,6 +1,6 @@
-// What a unit is, as plain data: the grain of gather, release, reduce, update, offload and recomputation (ARCHITECTURE.md, "Units").
-// Families (engine/plan/families/) write UnitSpecs from a ModelSpec; engine/model builds layers from the same specs, and a test
-// compares what a spec says with what the layer does. No LibTorch here.
+// What a unit is, as plain data: the grain of gather, release, reduce, update, offload and recomputation
+// (ARCHITECTURE.md, "Units"). Families (engine/plan/families/) write UnitSpecs from a ModelSpec; engine/model builds
+// layers from the same specs, and a test compares what a spec says with what the layer does. No LibTorch here.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,11 +20,11 @@ struct ParameterSpec {
   std::string name;            // "transformer.h.0.attn.c_attn.weight"
   std::vector<int64_t> shape;  // logical; GPT-2's Conv1D weights are [in, out]
   bool transposed = false;     // the flat buffer holds the matrix as [out, in] although `shape` is [in, out]
-  int64_t padded_rows = 0;     // rows that the flat buffer holds (vocabulary padding included); 0: shape[0] (held order)
+  int64_t padded_rows = 0;  // rows that the flat buffer holds (vocabulary padding included); 0: shape[0] (held order)
   Init init = Init::kNormal;
-  double init_std = 0.02;      // kNormal only
-  bool decay = true;           // weight decay (matrices only, unless --decay-all)
-  int tp_dim = -1;             // dimension of the held tensor that tensor parallelism splits; -1: replicated
+  double init_std = 0.02;  // kNormal only
+  bool decay = true;       // weight decay (matrices only, unless --decay-all)
+  int tp_dim = -1;         // dimension of the held tensor that tensor parallelism splits; -1: replicated
 
   std::vector<int64_t> HeldShape() const;  // shape in the flat buffer: transposed and padded
   int64_t HeldElements() const;
@@ -36,8 +36,8 @@ struct SavedSpec {
     kArena,  // at an offset of the program's arena
     kPool,   // a tensor that LibTorch returns (attention output and log-sum-exp): kept in LibTorch's own pool
   };
-  std::string name;                // "ln_1.mean", "attn.qkv", ...
-  bool compute_dtype = true;       // else fp32 (fp64 in fp64 runs)
+  std::string name;           // "ln_1.mean", "attn.qkv", ...
+  bool compute_dtype = true;  // else fp32 (fp64 in fp64 runs)
   int64_t elements_per_token = 0;
   Place place = Place::kArena;
 };
@@ -49,25 +49,38 @@ struct WorkspaceSpec {
 
 struct UnitSpec {
   UnitKind kind = UnitKind::kBlock;
-  std::string name;      // "transformer.h.3", "embedding", "head"
-  int64_t layer = -1;    // decoder layer, -1 elsewhere
+  std::string name;                       // "transformer.h.3", "embedding", "head"
+  int64_t layer = -1;                     // decoder layer, -1 elsewhere
   std::vector<ParameterSpec> parameters;  // in the order of the flat buffer
   std::vector<SavedSpec> saved;           // in the order of the saved buffer
   WorkspaceSpec forward_workspace, backward_workspace;
-  bool reads_tied_embedding = false;      // head: its weight is owned by unit 0 (tied weights)
-  double forward_flops_per_token = 0;     // matrix products, attention counted causal once at the run's sequence length
+  bool reads_tied_embedding = false;   // head: its weight is owned by unit 0 (tied weights)
+  double forward_flops_per_token = 0;  // matrix products, attention counted causal once at the run's sequence length
 };
 
-// How many rows of logits the head makes at a time, so that [rows, padded_vocab] never holds a whole micro-batch.
+// How many rows of logits the head makes at a time: all tokens of a small problem, else the largest multiple of 128
+// with rows * padded_vocab_size <= kHeadChunkElements (256 MiB of fp32), at least 128.
+constexpr int64_t kHeadChunkElements = int64_t{64} << 20;
 int64_t HeadChunkTokens(int64_t tokens, int64_t padded_vocab_size);
 
 struct FamilyOptions {
   DType compute_dtype = DType::kFloat32;
   int64_t sequence_length = 0;
+  int64_t tokens = 0;      // of one micro-batch; 0: sequence_length
   bool decay_all = false;  // --decay-all
 };
 
 // Units in execution order: embedding, blocks, head. engine/plan/families/gpt2.cpp
+//
+// Workspaces, with c = bytes of the compute type, r = 4 (8 in fp64), h = hidden size, f = intermediate size, per token:
+//   block forward 2 h c; block backward (3 h + 3 h + 2 f) c + 8 r: d(mid), d(norm out), d(attention out), d(qkv),
+//   d(act), d(fc); embedding backward 64: sorted token ids and their order; head 2 h c + 4 r: ln_f out and its
+//   gradient, mean, rstd, row losses;
+// and fixed: head HeadChunkTokens * padded_vocab_size * c for the logits; where c is 2, the scratch of a weight product
+// in the compute type: min(largest matrix, kWeightScratchBytes / c elements) * c, never less than one row. Each tensor
+// of a workspace may begin at a multiple of 256 bytes: kWorkspaceSlack more holds the gaps.
+constexpr int64_t kWeightScratchBytes = int64_t{64} << 20;
+constexpr int64_t kWorkspaceSlack = 32 * 256;
 std::vector<UnitSpec> MakeUnitSpecs(const ModelSpec& model, const FamilyOptions& options);
 
 }  // namespace trireme

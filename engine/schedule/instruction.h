@@ -1,5 +1,6 @@
-// A Program: the ordered instructions of one training step on a few lanes, for one rank. Data only: it is verified, simulated,
-// executed and traced without another representation. Schedules write order; waits and offsets are derived (compile.h).
+// A Program: the ordered instructions of one training step on a few lanes, for one rank. Data only: it is verified,
+// simulated, executed and traced without another representation. Schedules write order; waits and offsets are derived
+// (compile.h).
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -12,16 +13,16 @@
 namespace trireme {
 
 enum class Op : uint8_t {
-  kLoad,        // tokens of one micro-batch from the data source
-  kForward,     // of one unit; the head's Forward also makes loss and gradients, in training
-  kRecompute,   // Forward once more, for what Backward needs
-  kBackward,    // gradients of input and weights
-  kGather,      // all-gather of a range's weights
-  kRelease,     // marks the end of gathered weights (frees only)
-  kReduce,      // reduction of a range's gradients over dp
-  kStepStats,   // compute: sums of squares of own gradients; dp: their all-reduce over the world, norm and clip factor
-  kUpdate,      // optimizer step on a range's own shard, predicated by StepState
-  kCopyDown,    // StepState to the host
+  kLoad,       // tokens of one micro-batch from the data source
+  kForward,    // of one unit; the head's Forward also makes loss and gradients, in training
+  kRecompute,  // Forward once more, for what Backward needs
+  kBackward,   // gradients of input and weights
+  kGather,     // all-gather of a range's weights
+  kRelease,    // marks the end of gathered weights (frees only)
+  kReduce,     // reduction of a range's gradients over dp
+  kStepStats,  // compute: sums of squares of own gradients; dp: their all-reduce over the world, norm and clip factor
+  kUpdate,     // optimizer step on a range's own shard, predicated by StepState
+  kCopyDown,   // StepState to the host
 };
 enum class Lane : uint8_t { kCompute, kTp, kPp, kDp, kUp, kDown, kCpu };
 constexpr int kNumLanes = 7;
@@ -31,16 +32,18 @@ enum class BufferKind : uint8_t {
   // Persistent: one flat buffer a unit (StepState: one a rank).
   kWeights,      // compute type: whole (ZeRO 0-2) or own shard (ZeRO 3)
   kMaster,       // master weights where they are separate, and moments: own shard (ZeRO >= 1) or whole
-  kGradientSum,  // accumulation type: own shard (ZeRO 2, 3) or whole (0, 1; at 1 only the own slice is valid after Reduce)
+  kGradientSum,  // accumulation type: own shard (ZeRO 2, 3) or whole (0, 1; at 1 only the own slice is valid after
+                 // Reduce)
   kStepState,
   // Transient: a range of the arena.
-  kTokens,            // [micro, seq + 1] int32
-  kGathered,          // whole weights of a unit at ZeRO 3
-  kBoundary,          // x: [tokens, hidden], keyed by the unit that writes it
-  kSaved,             // what Forward leaves for Backward
+  kTokens,    // [micro, seq + 1] int32
+  kGathered,  // whole weights of a unit at ZeRO 3. Slot 0: forward, 1: backward, 2: tied weights for the head
+  kBoundary,  // x: [tokens, hidden], keyed by the unit that writes it
+  kSaved,     // what Forward leaves for Backward. Slot 1: written and freed by one Forward (recomputation, evaluation)
   kBoundaryGradient,  // dx of kBoundary with the same key
   kGradient,          // whole gradient of one unit and micro-batch at ZeRO 2, 3
-  kStaging,           // slot 0: reduced shard; slot 1: the whole range in the communication type
+  kStaging,           // of one unit. Slot 0: reduced shard; slot 1: whole, in the communication type where that is not
+                      // kGradient's
 };
 constexpr bool IsPersistent(BufferKind kind) { return kind <= BufferKind::kStepState; }
 
@@ -76,7 +79,8 @@ struct Program {
 std::string_view Name(Op op);
 std::string_view Name(Lane lane);
 std::string_view Name(BufferKind kind);
-std::string Describe(const BufferKey& key);         // "saved[h.3] i2"
+std::string_view Name(Group group);
+std::string Describe(const BufferKey& key);                              // "saved[unit 4] micro-batch 2"
 std::string Describe(const Instruction& instruction, const Plan& plan);  // "Forward transformer.h.3 micro-batch 2"
 
 }  // namespace trireme

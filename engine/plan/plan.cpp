@@ -1,0 +1,86 @@
+#include "engine/plan/plan.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/plan/parts.h"
+
+namespace trireme {
+namespace {
+
+void CheckModel(const ModelSpec& model, int64_t sequence_length) {
+  const auto fail = [&](const char* id, const std::string& what, const std::string& fix) {
+    throw Error(ErrorCode::kConfig, id, what, model.name, fix);
+  };
+  if (model.num_layers < 1 || model.hidden_size < 1 || model.num_attention_heads < 1 || model.intermediate_size < 1 ||
+      model.vocab_size < 1 || model.max_position_embeddings < 1) {
+    fail("PLN004",
+         fmt::format("sizes must be positive: {} layers, hidden size {}, {} heads, intermediate size {}, vocabulary "
+                     "{}, {} positions",
+                     model.num_layers, model.hidden_size, model.num_attention_heads, model.intermediate_size,
+                     model.vocab_size, model.max_position_embeddings),
+         "give all of them, or a --model_name");
+  }
+  if (model.hidden_size % model.num_attention_heads != 0) {
+    fail("PLN005",
+         fmt::format("hidden size {} does not divide by {} attention heads", model.hidden_size,
+                     model.num_attention_heads),
+         fmt::format("use a hidden size that is a multiple of {}, such as {}", model.num_attention_heads,
+                     (model.hidden_size / model.num_attention_heads + 1) * model.num_attention_heads));
+  }
+  if (model.num_key_value_heads != 0 && model.num_key_value_heads != model.num_attention_heads) {
+    fail("PLN006",
+         fmt::format("{} key-value heads, {} attention heads", model.num_key_value_heads, model.num_attention_heads),
+         "GPT-2 has as many of one as of the other");
+  }
+  if (sequence_length < 1 || sequence_length > model.max_position_embeddings) {
+    fail("PLN007",
+         fmt::format("sequences of {} tokens, the model has {} positions", sequence_length,
+                     model.max_position_embeddings),
+         fmt::format("set --seq-length to a value from 1 to {}, or give the model more positions",
+                     model.max_position_embeddings));
+  }
+}
+
+PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
+  if (fp64 || config.fp64) return {DType::kFloat64, DType::kFloat64, DType::kFloat64, DType::kFloat64};
+  PlanDTypes dtypes;
+  dtypes.compute = ComputeDType(config);
+  dtypes.master = dtypes.compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  dtypes.accumulate = GradAccumDType(config);
+  dtypes.communicate = CommunicationDType(config);
+  return dtypes;
+}
+
+int MomentsOf(const OptimizerConfig& optimizer) {
+  if (optimizer.type != OptimizerType::kSgd) return 2;
+  return optimizer.momentum != 0 ? 1 : 0;
+}
+
+}  // namespace
+
+Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& inputs) {
+  CheckModel(model, inputs.sequence_length);
+  Plan plan;
+  plan.model = model;
+  plan.topology = plan_parts::MakeTopology(config, inputs.world_size);
+  plan.batch = plan_parts::MakeBatchPlan(config, plan.topology, inputs.sequence_length);
+  plan.dtypes = ResolveDTypes(config, inputs.fp64);
+  plan.zero_stage = config.zero_optimization.zero_stage;
+  plan.effective_zero_stage = plan.topology.dp_size > 1 ? plan.zero_stage : 0;
+  plan.moments_per_element = MomentsOf(config.optimizer);
+  plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
+  plan.recompute = inputs.recompute;
+  const FamilyOptions options{plan.dtypes.compute, inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
+                              inputs.decay_all};
+  for (UnitSpec& spec : MakeUnitSpecs(model, options)) {
+    plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));
+  }
+  plan.buckets = plan_parts::MakeBuckets(plan.units, config.zero_optimization, plan.effective_zero_stage);
+  plan.num_parameters = NumParameters(model);
+  return plan;
+}
+
+}  // namespace trireme

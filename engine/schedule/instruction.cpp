@@ -1,0 +1,57 @@
+#include "engine/schedule/instruction.h"
+
+#include <fmt/core.h>
+
+#include <array>
+
+namespace trireme {
+
+std::string_view Name(Op op) {
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "Load", "Forward", "Recompute", "Backward", "Gather", "Release", "Reduce", "StepStats", "Update", "CopyDown"};
+  return kNames[static_cast<size_t>(op)];
+}
+
+std::string_view Name(Lane lane) {
+  static constexpr std::array<std::string_view, kNumLanes> kNames = {"compute", "tp", "pp", "dp", "up", "down", "cpu"};
+  return kNames[static_cast<size_t>(lane)];
+}
+
+std::string_view Name(BufferKind kind) {
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "weights",  "master", "gradient_sum",      "step_state", "tokens", "gathered",
+      "boundary", "saved",  "boundary_gradient", "gradient",   "staging"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view Name(Group group) {
+  static constexpr std::array<std::string_view, 3> kNames = {"none", "dp", "world"};
+  return kNames[static_cast<size_t>(group)];
+}
+
+std::string Describe(const BufferKey& key) {
+  std::string text(Name(key.kind));
+  if (key.unit >= 0) text += fmt::format("[unit {}]", key.unit);
+  if (key.chunk > 0) text += fmt::format(" chunk {}", key.chunk);
+  if (key.micro_batch >= 0) text += fmt::format(" micro-batch {}", key.micro_batch);
+  if (key.slot > 0) text += fmt::format(" slot {}", key.slot);
+  return text;
+}
+
+std::string Describe(const Instruction& instruction, const Plan& plan) {
+  std::string text(Name(instruction.op));
+  const auto unit_name = [&](int unit) {
+    return unit >= 0 && unit < plan.num_units() ? plan.units[static_cast<size_t>(unit)].spec.name
+                                                : fmt::format("unit {}", unit);
+  };
+  const bool has_units =
+      instruction.op != Op::kLoad && instruction.op != Op::kStepStats && instruction.op != Op::kCopyDown;
+  if (has_units) {
+    text += " " + unit_name(instruction.units.first);
+    if (instruction.units.last != instruction.units.first) text += ".." + unit_name(instruction.units.last);
+  }
+  if (instruction.micro_batch >= 0) text += fmt::format(" micro-batch {}", instruction.micro_batch);
+  return text;
+}
+
+}  // namespace trireme

@@ -1,0 +1,141 @@
+// Waits, carried hazards, first adds and offsets, on programs written by hand.
+#include "engine/schedule/compile.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace trireme {
+namespace {
+
+using Keys = std::vector<BufferKey>;
+
+BufferKey Temp(int unit) { return {BufferKind::kBoundary, static_cast<int16_t>(unit), 0, 0, 0}; }
+BufferKey Kept(int unit) { return {BufferKind::kGradientSum, static_cast<int16_t>(unit), 0, -1, 0}; }
+
+class CompileTest : public ::testing::Test {
+ protected:
+  int Add(Lane lane, Keys reads, Keys writes, Keys adds = {}, Keys frees = {}) {
+    Instruction i;
+    i.id = static_cast<int32_t>(program_.instructions.size());
+    i.lane = lane;
+    i.reads = std::move(reads);
+    i.writes = std::move(writes);
+    i.adds = std::move(adds);
+    i.frees = std::move(frees);
+    program_.instructions.push_back(i);
+    return i.id;
+  }
+  CompiledProgram Run(int max_unjoined_frees = 2) {
+    CompileOptions options;
+    options.bytes = [](const BufferKey& key) { return int64_t{100} * (key.unit + 1); };
+    options.max_unjoined_frees = max_unjoined_frees;
+    options.alignment = 100;
+    return Compile(program_, options);
+  }
+  static const std::vector<int32_t>& WaitsOf(const CompiledProgram& program, int id) {
+    return program.instructions[static_cast<size_t>(id)].waits;
+  }
+
+  Program program_;
+};
+
+TEST_F(CompileTest, ReaderWaitsForTheWriterOfAnotherLaneOnce) {
+  const int write = Add(Lane::kCompute, {}, {Temp(0)});
+  const int read = Add(Lane::kDp, {Temp(0)}, {});
+  const int again = Add(Lane::kDp, {Temp(0)}, {});
+  const CompiledProgram program = Run();
+  EXPECT_EQ(WaitsOf(program, read), std::vector<int32_t>{write});
+  EXPECT_TRUE(WaitsOf(program, again).empty());
+  EXPECT_TRUE(program.instructions[0].awaited);
+  EXPECT_FALSE(program.instructions[1].awaited);
+}
+
+TEST_F(CompileTest, WriterWaitsForReadersOfOtherLanes) {
+  Add(Lane::kCompute, {}, {Temp(0)});
+  const int dp = Add(Lane::kDp, {Temp(0)}, {});
+  const int down = Add(Lane::kDown, {Temp(0)}, {});
+  const int write = Add(Lane::kCompute, {}, {Temp(0)});
+  EXPECT_EQ(WaitsOf(Run(), write), (std::vector<int32_t>{down, dp}));
+}
+
+TEST_F(CompileTest, WaitsThatFollowFromOthersAreLeftOut) {
+  const int load = Add(Lane::kUp, {}, {Temp(0)});
+  const int compute = Add(Lane::kCompute, {Temp(0)}, {Temp(1)});
+  const int both = Add(Lane::kDp, {Temp(0), Temp(1)}, {});
+  const CompiledProgram program = Run();
+  EXPECT_EQ(WaitsOf(program, compute), std::vector<int32_t>{load});
+  EXPECT_EQ(WaitsOf(program, both), std::vector<int32_t>{compute});
+}
+
+TEST_F(CompileTest, AddsOfTwoLanesExcludeEachOther) {
+  Add(Lane::kCompute, {}, {}, {Kept(0)});
+  const int dp = Add(Lane::kDp, {}, {}, {Kept(0)});
+  const CompiledProgram program = Run();
+  EXPECT_EQ(WaitsOf(program, dp), std::vector<int32_t>{0});
+  EXPECT_TRUE(program.instructions[0].adds[0].first_add);
+  EXPECT_FALSE(program.instructions[1].adds[0].first_add);
+}
+
+TEST_F(CompileTest, CarriedAtFirstReadersOfEachLaneAndFirstWriter) {
+  Add(Lane::kUp, {Kept(0)}, {});
+  Add(Lane::kUp, {Kept(0)}, {});
+  Add(Lane::kDp, {Kept(0)}, {});
+  Add(Lane::kCompute, {}, {}, {Kept(0)});
+  Add(Lane::kCompute, {}, {}, {Kept(0)});
+  Add(Lane::kDown, {Kept(0)}, {});
+  const CompiledProgram program = Run();
+  const auto carried = [&](size_t id) { return program.instructions[id].carried; };
+  ASSERT_EQ(carried(0).size(), 1u);
+  EXPECT_FALSE(carried(0)[0].writes);
+  EXPECT_TRUE(carried(1).empty());
+  ASSERT_EQ(carried(2).size(), 1u);
+  EXPECT_FALSE(carried(2)[0].writes);
+  ASSERT_EQ(carried(3).size(), 1u);
+  EXPECT_TRUE(carried(3)[0].writes);
+  EXPECT_TRUE(carried(4).empty());
+  EXPECT_TRUE(carried(5).empty());
+  EXPECT_TRUE(program.instructions[4].awaited && program.instructions[5].awaited);
+}
+
+TEST_F(CompileTest, FreedRangeIsReusedByTheSameLane) {
+  Add(Lane::kCompute, {}, {Temp(3)}, {}, {Temp(3)});
+  Add(Lane::kCompute, {}, {Temp(1)}, {}, {Temp(1)});
+  const CompiledProgram program = Run();
+  EXPECT_EQ(program.instructions[1].writes[0].offset, 0);
+  EXPECT_EQ(program.arena_bytes, 400);
+}
+
+TEST_F(CompileTest, FreedRangeIsNotReusedByALaneThatDidNotJoin) {
+  Add(Lane::kCompute, {}, {Temp(3)}, {}, {Temp(3)});
+  const int dp = Add(Lane::kDp, {}, {Temp(1)}, {}, {Temp(1)});
+  const CompiledProgram apart = Run(/*max_unjoined_frees=*/1);
+  EXPECT_EQ(apart.instructions[1].writes[0].offset, 400);
+  EXPECT_TRUE(WaitsOf(apart, dp).empty());
+  const CompiledProgram joined = Run(/*max_unjoined_frees=*/0);
+  EXPECT_EQ(joined.instructions[1].writes[0].offset, 0);
+  EXPECT_EQ(WaitsOf(joined, dp), std::vector<int32_t>{0});
+  EXPECT_EQ(joined.arena_bytes, 400);
+}
+
+TEST_F(CompileTest, GapIsFilledByTheBufferThatFitsBest) {
+  Add(Lane::kCompute, {}, {Temp(4), Temp(0), Temp(1), Temp(2)});  // 500 100 200 300
+  Add(Lane::kCompute, {}, {}, {}, {Temp(4)});
+  Add(Lane::kCompute, {}, {}, {}, {Temp(1)});
+  Add(Lane::kCompute, {}, {{BufferKind::kTokens, 1, 0, 0, 0}});
+  EXPECT_EQ(Run().instructions[3].writes[0].offset, 600);
+}
+
+TEST_F(CompileTest, WrongProgramsAreRefused) {
+  Add(Lane::kCompute, {Temp(0)}, {});
+  EXPECT_THROW(Run(), Error);
+  program_ = {};
+  Add(Lane::kCompute, {}, {}, {}, {Temp(0)});
+  EXPECT_THROW(Run(), Error);
+}
+
+}  // namespace
+}  // namespace trireme

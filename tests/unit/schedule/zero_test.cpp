@@ -1,0 +1,194 @@
+// The ZeRO programs against the ones written by hand in ARCHITECTURE.md.
+#include "engine/schedule/zero.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "engine/schedule/compile.h"
+#include "tests/unit/plan/small_plan.h"
+
+namespace trireme {
+namespace {
+
+using testing::PlanOf;
+using testing::SmallPlan;
+
+// Units of a model of two blocks, as the example writes them.
+std::string UnitName(int unit) { return unit == 0 ? "E" : unit == 3 ? "H" : fmt::format("B{}", unit - 1); }
+
+std::string Short(const BufferKey& key) {
+  static const std::vector<std::string> kLetters = {"w", "p", "s", "st", "t", "G", "x", "a", "dx", "g", "r"};
+  std::string text = kLetters[static_cast<size_t>(key.kind)];
+  if (key.slot != 0) text += std::to_string(key.slot);
+  if (key.unit >= 0) text += "[" + UnitName(key.unit) + "]";
+  return text;
+}
+
+std::string Short(const char* word, const std::vector<BufferKey>& keys) {
+  if (keys.empty()) return "";
+  std::vector<std::string> names;
+  for (const BufferKey& key : keys) names.push_back(Short(key));
+  std::string text = fmt::format(" {}", word);
+  for (const std::string& name : names) text += " " + name;
+  return text;
+}
+
+std::vector<std::string> Lines(const Program& program) {
+  std::vector<std::string> lines;
+  for (const Instruction& i : program.instructions) {
+    std::string line(Name(i.op));
+    const bool has_units = i.op != Op::kLoad && i.op != Op::kStepStats && i.op != Op::kCopyDown;
+    if (has_units) line += " " + UnitName(i.units.first);
+    if (has_units && i.units.last != i.units.first) line += ".." + UnitName(i.units.last);
+    if (i.micro_batch >= 0) line += fmt::format(" {}", i.micro_batch);
+    line += fmt::format(" {}", Name(i.lane));
+    if (i.group != Group::kNone) line += fmt::format(" {}", Name(i.group));
+    line += Short("reads", i.reads) + Short("writes", i.writes) + Short("adds", i.adds) + Short("frees", i.frees);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// Buckets E, B0, B1..H.
+SmallPlan Example(int stage) {
+  SmallPlan small;
+  small.zero_stage = stage;
+  const Plan plan = PlanOf(small);
+  small.bucket_elements = plan.units[2].padded_elements + plan.units[3].padded_elements;
+  return small;
+}
+
+TEST(Zero, ProgramOfStage2IsTheExample) {
+  const Plan plan = PlanOf(Example(2));
+  ASSERT_EQ(plan.buckets.size(), 3u);
+  const std::vector<std::string> want = {
+      "Load 0 up reads st writes t",
+      "Forward E 0 compute reads w[E] t writes x[E]",
+      "Forward B0 0 compute reads w[B0] x[E] writes x[B0] a[B0]",
+      "Forward B1 0 compute reads w[B1] x[B0] writes x[B1] a[B1]",
+      "Forward H 0 compute reads w[H] w[E] x[B1] t writes dx[B1] adds g[H] g[E] st frees x[B1]",
+      "Backward B1 0 compute reads w[B1] a[B1] x[B0] dx[B1] writes dx[B0] adds g[B1] frees a[B1] x[B0] dx[B1]",
+      "Reduce B1..H 0 dp dp reads g[B1] g[H] writes r[B1] r[H] adds s[B1] s[H] frees g[B1] r[B1] g[H] r[H]",
+      "Backward B0 0 compute reads w[B0] a[B0] x[E] dx[B0] writes dx[E] adds g[B0] frees a[B0] x[E] dx[B0]",
+      "Reduce B0 0 dp dp reads g[B0] writes r[B0] adds s[B0] frees g[B0] r[B0]",
+      "Backward E 0 compute reads t dx[E] adds g[E] frees t dx[E]",
+      "Reduce E 0 dp dp reads g[E] writes r[E] adds s[E] frees g[E] r[E]",
+      "StepStats compute reads s[E] s[B0] s[B1] s[H] st writes st",
+      "StepStats dp world reads st writes st",
+      "Update E compute reads s[E] st writes p[E] w[E]",
+      "Gather E dp dp reads w[E] writes w[E]",
+      "Update B0 compute reads s[B0] st writes p[B0] w[B0]",
+      "Gather B0 dp dp reads w[B0] writes w[B0]",
+      "Update B1..H compute reads s[B1] s[H] st writes p[B1] w[B1] p[H] w[H]",
+      "Gather B1..H dp dp reads w[B1] w[H] writes w[B1] w[H]",
+      "CopyDown down reads st",
+  };
+  EXPECT_EQ(Lines(MakeZeroProgram(plan, ProgramKind::kTrain, 0)), want);
+}
+
+TEST(Zero, ProgramOfStage3GathersAheadAndReleases) {
+  const Plan plan = PlanOf(Example(3));
+  const std::vector<std::string> want = {
+      "Load 0 up reads st writes t",
+      "Gather E 0 dp dp reads w[E] writes G[E]",
+      "Gather B0 0 dp dp reads w[B0] writes G[B0]",
+      "Forward E 0 compute reads G[E] t writes x[E]",
+      "Release E 0 compute frees G[E]",
+      "Gather B1..H 0 dp dp reads w[B1] w[H] writes G[B1] G[H]",
+      "Gather E 0 dp dp reads w[E] writes G2[E]",
+      "Forward B0 0 compute reads G[B0] x[E] writes x[B0] a[B0]",
+      "Release B0 0 compute frees G[B0]",
+      "Gather B0 0 dp dp reads w[B0] writes G1[B0]",
+      "Forward B1 0 compute reads G[B1] x[B0] writes x[B1] a[B1]",
+      "Forward H 0 compute reads G[H] G2[E] x[B1] t writes dx[B1] adds g[H] g[E] st frees x[B1]",
+      "Release H 0 compute frees G[H]",
+      "Release E 0 compute frees G2[E]",
+      "Backward B1 0 compute reads G[B1] a[B1] x[B0] dx[B1] writes dx[B0] adds g[B1] frees a[B1] x[B0] dx[B1]",
+      "Release B1 0 compute frees G[B1]",
+      "Reduce B1..H 0 dp dp reads g[B1] g[H] writes r[B1] r[H] adds s[B1] s[H] frees g[B1] r[B1] g[H] r[H]",
+      "Backward B0 0 compute reads G1[B0] a[B0] x[E] dx[B0] writes dx[E] adds g[B0] frees a[B0] x[E] dx[B0]",
+      "Release B0 0 compute frees G1[B0]",
+      "Reduce B0 0 dp dp reads g[B0] writes r[B0] adds s[B0] frees g[B0] r[B0]",
+      "Backward E 0 compute reads t dx[E] adds g[E] frees t dx[E]",
+      "Reduce E 0 dp dp reads g[E] writes r[E] adds s[E] frees g[E] r[E]",
+      "StepStats compute reads s[E] s[B0] s[B1] s[H] st writes st",
+      "StepStats dp world reads st writes st",
+      "Update E compute reads s[E] st writes p[E] w[E]",
+      "Update B0 compute reads s[B0] st writes p[B0] w[B0]",
+      "Update B1..H compute reads s[B1] s[H] st writes p[B1] w[B1] p[H] w[H]",
+      "CopyDown down reads st",
+  };
+  EXPECT_EQ(Lines(MakeZeroProgram(plan, ProgramKind::kTrain, 0)), want);
+}
+
+TEST(Zero, StagesZeroAndOneReduceOnceAfterTheLastMicroBatch) {
+  for (const int stage : {0, 1}) {
+    SmallPlan small = Example(stage);
+    small.micro_batches = 3;
+    const Program program = MakeZeroProgram(PlanOf(small), ProgramKind::kTrain, 0);
+    std::vector<std::string> reduces;
+    for (const std::string& line : Lines(program)) {
+      if (line.starts_with("Reduce")) reduces.push_back(line);
+    }
+    const std::vector<std::string> want = {"Reduce B1..H dp dp reads s[B1] s[H] writes s[B1] s[H]",
+                                           "Reduce B0 dp dp reads s[B0] writes s[B0]",
+                                           "Reduce E dp dp reads s[E] writes s[E]"};
+    EXPECT_EQ(reduces, want) << "stage " << stage;
+  }
+}
+
+TEST(Zero, OneRankReducesAndGathersNothing) {
+  SmallPlan small = Example(3);
+  small.ranks = 1;
+  const Plan plan = PlanOf(small);
+  EXPECT_EQ(plan.effective_zero_stage, 0);
+  for (const Instruction& i : MakeZeroProgram(plan, ProgramKind::kTrain, 0).instructions) {
+    EXPECT_TRUE(i.op != Op::kReduce && i.op != Op::kGather && i.op != Op::kRelease);
+  }
+}
+
+TEST(Zero, RecomputationRunsJustBeforeBackward) {
+  SmallPlan small = Example(2);
+  small.recompute = Recompute::kFull;
+  const std::vector<std::string> lines = Lines(MakeZeroProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  EXPECT_EQ(lines[2], "Forward B0 0 compute reads w[B0] x[E] writes x[B0] a1[B0] frees a1[B0]");
+  EXPECT_EQ(lines[5], "Recompute B1 0 compute reads w[B1] x[B0] writes a[B1]");
+  EXPECT_TRUE(lines[6].starts_with("Backward B1"));
+}
+
+TEST(Zero, EvaluationKeepsNothing) {
+  const Plan plan = PlanOf(Example(2));
+  const std::vector<std::string> want = {
+      "Load 0 up reads st writes t",
+      "Forward E 0 compute reads w[E] t writes x[E]",
+      "Forward B0 0 compute reads w[B0] x[E] writes x[B0] a1[B0] frees a1[B0] x[E]",
+      "Forward B1 0 compute reads w[B1] x[B0] writes x[B1] a1[B1] frees a1[B1] x[B0]",
+      "Forward H 0 compute reads w[H] w[E] x[B1] t adds st frees x[B1] t",
+      "StepStats dp world reads st writes st",
+      "CopyDown down reads st",
+  };
+  EXPECT_EQ(Lines(MakeZeroProgram(plan, ProgramKind::kEval, 0)), want);
+}
+
+TEST(Zero, CommunicationInAnotherTypeGoesThroughStaging) {
+  SmallPlan small = Example(2);
+  Config config = testing::ConfigOf(small);
+  config.communication_data_type = DType::kBFloat16;
+  PlanInputs inputs;
+  inputs.world_size = 2;
+  inputs.sequence_length = 8;
+  const Plan plan = MakePlan(config, testing::ModelOf(small), inputs);
+  const std::vector<std::string> lines = Lines(MakeZeroProgram(plan, ProgramKind::kTrain, 0));
+  const std::string want = "Reduce E 0 dp dp reads g[E] writes r[E] r1[E] adds s[E] frees g[E] r[E] r1[E]";
+  EXPECT_NE(std::find(lines.begin(), lines.end(), want), lines.end());
+  const int64_t padded = plan.units[0].padded_elements;
+  EXPECT_EQ(BufferBytes(plan, {BufferKind::kStaging, 0, 0, 0, 0}), padded / 2 * 2);
+  EXPECT_EQ(BufferBytes(plan, {BufferKind::kStaging, 0, 0, 0, 1}), padded * 2);
+}
+
+}  // namespace
+}  // namespace trireme
