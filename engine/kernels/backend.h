@@ -1,0 +1,45 @@
+// The same functions as kernels.h after its checks, once a device. kernels.cpp checks arguments and calls one of the
+// two.
+#pragma once
+#include "engine/kernels/kernels.h"
+
+namespace trireme::kernels {
+
+struct CpuDevice {};   // defined in cpu/
+struct CudaDevice {};  // defined in cuda/
+
+template <typename Device>
+struct Backend {
+  static void LayerNormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                               const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd);
+  static void LayerNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                                const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual_gradient,
+                                const at::Tensor& dx, const at::Tensor& dweight, const at::Tensor& dbias, bool add);
+  static void GeluTanhForward(const at::Tensor& fc, const at::Tensor& act);
+  static void GeluTanhBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc);
+  static void LinearForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& residual, const at::Tensor& y);
+  static void LinearBackwardInput(const at::Tensor& dy, const at::Tensor& weight, const at::Tensor& dx);
+  static void LinearBackwardWeight(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dweight, bool add,
+                                   const at::Tensor& workspace);
+  static void LinearBackwardBias(const at::Tensor& dy, const at::Tensor& dbias, bool add);
+  static void EmbeddingForward(const at::Tensor& tokens, const at::Tensor& token_table,
+                               const at::Tensor& position_table, const at::Tensor& x);
+  static void EmbeddingBackward(const at::Tensor& dx, const at::Tensor& tokens, const at::Tensor& dtoken_table,
+                                const at::Tensor& dposition_table, bool add);
+  // train: logits become gradients, kLossSum and kTokens grow; else kEvalLossSum and kEvalTokens.
+  static void CrossEntropy(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, int64_t vocab_size,
+                           double gradient_scale, const at::Tensor& row_losses, const at::Tensor& state, bool train);
+  static void SumOfSquares(const at::Tensor& gradient, const at::Tensor& state);
+  static void FinishStepStats(const at::Tensor& state, const StepStatsOptions& options);
+  static void AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                         const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                         const at::Tensor& learning_rates, const at::Tensor& betas, const AdamOptions& options);
+  static void SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer, const at::Tensor& gradient,
+                        const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
+                        const SgdOptions& options);
+  static void CastCopy(const at::Tensor& source, const at::Tensor& destination);
+  static void AddInto(const at::Tensor& source, const at::Tensor& destination);
+};
+
+}  // namespace trireme::kernels

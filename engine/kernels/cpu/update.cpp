@@ -1,0 +1,127 @@
+// Optimizer updates, casts and adds over flat buffers on the CPU.
+#include <cmath>
+
+#include "engine/kernels/backend.h"
+#include "engine/kernels/cpu/dispatch.h"
+
+namespace trireme::kernels {
+namespace {
+
+// f(M{}, G{}, W{}): types of master, gradient and weights (the master's where there are none).
+template <typename F>
+void ForUpdateTypes(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& weights, F&& f) {
+  if (master.scalar_type() == at::kDouble) return f(double{}, double{}, double{});
+  auto with_gradient = [&](auto g) {
+    if (!weights.defined() || weights.scalar_type() == at::kFloat) return f(float{}, g, float{});
+    f(float{}, g, BFloat16{});
+  };
+  if (gradient.scalar_type() == at::kFloat) return with_gradient(float{});
+  with_gradient(BFloat16{});
+}
+
+template <typename F>
+void ForTwoTypes(const at::Tensor& source, const at::Tensor& destination, F&& f) {
+  ForType(source.scalar_type(), [&](auto from) { ForType(destination.scalar_type(), [&](auto to) { f(from, to); }); });
+}
+
+int64_t TableRow(const double* state, const at::Tensor& table) {
+  return std::clamp<int64_t>(static_cast<int64_t>(state[kAppliedSteps]) - 1, 0, table.numel() - 1);
+}
+
+template <typename M>
+AdamStep<M> MakeAdamStep(const double* state, const at::Tensor& learning_rates, const at::Tensor& betas,
+                         const AdamOptions& options) {
+  const int64_t row = TableRow(state, learning_rates);
+  AdamStep<M> step{};
+  // Betas are rounded first, their powers and the corrections made in double and rounded once: as DeepSpeed's fused
+  // Adam.
+  step.beta1 = static_cast<M>(Data<double>(betas)[2 * row]);
+  step.beta2 = static_cast<M>(Data<double>(betas)[2 * row + 1]);
+  auto correction = [&](M beta) {
+    return options.bias_correction ? static_cast<M>(1 - std::pow(static_cast<double>(beta), state[kAppliedSteps]))
+                                   : M(1);
+  };
+  step.correction1 = correction(step.beta1);
+  step.correction2 = correction(step.beta2);
+  step.learning_rate = static_cast<M>(Data<double>(learning_rates)[row]);
+  step.epsilon = static_cast<M>(options.epsilon);
+  step.weight_decay = static_cast<M>(options.weight_decay);
+  step.gradient_factor = static_cast<M>(state[kUpdateFactor]);
+  step.decoupled = options.decoupled;
+  return step;
+}
+
+}  // namespace
+
+template <>
+void Backend<CpuDevice>::AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                                    const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                                    const at::Tensor& learning_rates, const at::Tensor& betas,
+                                    const AdamOptions& options) {
+  const double* slots = Data<double>(state);
+  if (slots[kSkip] != 0) return;
+  ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
+    const AdamStep<M> step = MakeAdamStep<M>(slots, learning_rates, betas, options);
+    Parallel(master.numel(), 4, [&](int64_t begin, int64_t end) {
+      W* out = Data<W>(weights);
+      AtLevel([&](auto level) {
+        UpdateVectors<decltype(level), M, G, W>::Adam(Data<M>(master) + begin, Data<M>(exp_avg) + begin,
+                                                      Data<M>(exp_avg_sq) + begin, Data<G>(gradient) + begin,
+                                                      out == nullptr ? nullptr : out + begin, end - begin, step);
+      });
+    });
+  });
+}
+
+template <>
+void Backend<CpuDevice>::SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer,
+                                   const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                                   const at::Tensor& learning_rates, const SgdOptions& options) {
+  const double* slots = Data<double>(state);
+  if (slots[kSkip] != 0) return;
+  ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
+    const SgdStep<M> step{
+        .momentum = static_cast<M>(options.momentum),
+        .keep = static_cast<M>(1 - options.dampening),
+        .learning_rate = static_cast<M>(Data<double>(learning_rates)[TableRow(slots, learning_rates)]),
+        .weight_decay = static_cast<M>(options.weight_decay),
+        .gradient_factor = static_cast<M>(slots[kUpdateFactor]),
+        .nesterov = options.nesterov,
+        .first = slots[kAppliedSteps] <= 1};
+    Parallel(master.numel(), 4, [&](int64_t begin, int64_t end) {
+      W* out = Data<W>(weights);
+      M* buffer = Data<M>(momentum_buffer);
+      AtLevel([&](auto level) {
+        UpdateVectors<decltype(level), M, G, W>::Sgd(
+            Data<M>(master) + begin, buffer == nullptr ? nullptr : buffer + begin, Data<G>(gradient) + begin,
+            out == nullptr ? nullptr : out + begin, end - begin, step);
+      });
+    });
+  });
+}
+
+template <>
+void Backend<CpuDevice>::CastCopy(const at::Tensor& source, const at::Tensor& destination) {
+  ForTwoTypes(source, destination, [&]<typename From, typename To>(From, To) {
+    Parallel(source.numel(), 1, [&](int64_t begin, int64_t end) {
+      AtLevel([&](auto level) {
+        CastVectors<decltype(level), From, To>::Copy(Data<From>(source) + begin, Data<To>(destination) + begin,
+                                                     end - begin);
+      });
+    });
+  });
+}
+
+template <>
+void Backend<CpuDevice>::AddInto(const at::Tensor& source, const at::Tensor& destination) {
+  ForTwoTypes(source, destination, [&]<typename From, typename To>(From, To) {
+    Parallel(source.numel(), 1, [&](int64_t begin, int64_t end) {
+      AtLevel([&](auto level) {
+        CastVectors<decltype(level), From, To>::Add(Data<From>(source) + begin, Data<To>(destination) + begin,
+                                                    end - begin);
+      });
+    });
+  });
+}
+
+}  // namespace trireme::kernels

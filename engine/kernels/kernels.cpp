@@ -1,0 +1,293 @@
+#include "engine/kernels/kernels.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "engine/kernels/backend.h"
+#include "engine/kernels/checks.h"
+
+// Runs a function of Backend on the device of `tensor`.
+#ifdef TRIREME_HAS_CUDA
+#define TRIREME_RUN(tensor, Function, ...) \
+  ((tensor).is_cuda() ? Backend<CudaDevice>::Function(__VA_ARGS__) : Backend<CpuDevice>::Function(__VA_ARGS__))
+#else
+#define TRIREME_RUN(tensor, Function, ...)                                                                     \
+  do {                                                                                                         \
+    TRIREME_CHECK((tensor).is_cpu(), "a program without GPU code got a tensor on " + (tensor).device().str()); \
+    Backend<CpuDevice>::Function(__VA_ARGS__);                                                                 \
+  } while (false)
+#endif
+
+namespace trireme::kernels {
+namespace {
+
+void CheckFlat(const at::Tensor& tensor, int64_t count, const char* name) { CheckShape(tensor, {count}, name); }
+
+void CheckState(const at::Tensor& state) {
+  CheckShape(state, {kStepStateSize}, "step_state");
+  CheckType(state, at::kDouble, "step_state");
+}
+
+void CheckTokens(const at::Tensor& tokens) {
+  TRIREME_CHECK(tokens.defined() && tokens.dim() == 2 && tokens.size(1) >= 2 && tokens.is_contiguous() &&
+                    tokens.scalar_type() == at::kInt,
+                "tokens are " + ShapeText(tokens) + ", wanted int32 [micro, seq + 1]");
+}
+
+}  // namespace
+
+void LayerNormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                      const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  const at::ScalarType type = x.scalar_type();
+  CheckShape(x, {rows, width}, "x");
+  CheckShape(y, {rows, width}, "y");
+  for (const at::Tensor* parameter : {&weight, &bias}) CheckShape(*parameter, {width}, "weight or bias");
+  for (const at::Tensor* statistic : {&mean, &rstd}) {
+    CheckShape(*statistic, {rows}, "mean or rstd");
+    CheckType(*statistic, AccumulateScalar(type), "mean or rstd");
+  }
+  for (const at::Tensor* tensor : {&y, &weight, &bias}) CheckType(*tensor, type, "y, weight or bias");
+  CheckSameDevice(x, {&y, &weight, &bias, &mean, &rstd});
+  TRIREME_RUN(x, LayerNormForward, x, weight, bias, epsilon, y, mean, rstd);
+}
+
+void LayerNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
+                       const at::Tensor& weight, const at::Tensor& residual_gradient, const at::Tensor& dx,
+                       const at::Tensor& dweight, const at::Tensor& dbias, bool add) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  const at::ScalarType type = x.scalar_type();
+  for (const at::Tensor* tensor : {&dy, &x, &dx}) {
+    CheckShape(*tensor, {rows, width}, "dy, x or dx");
+    CheckType(*tensor, type, "dy, x or dx");
+  }
+  if (residual_gradient.defined()) {
+    CheckShape(residual_gradient, {rows, width}, "residual_gradient");
+    CheckType(residual_gradient, type, "residual_gradient");
+  }
+  for (const at::Tensor* statistic : {&mean, &rstd}) {
+    CheckShape(*statistic, {rows}, "mean or rstd");
+    CheckType(*statistic, AccumulateScalar(type), "mean or rstd");
+  }
+  CheckShape(weight, {width}, "weight");
+  CheckType(weight, type, "weight");
+  for (const at::Tensor* gradient : {&dweight, &dbias}) {
+    CheckShape(*gradient, {width}, "dweight or dbias");
+    CheckGradientType(*gradient, type, "dweight or dbias");
+  }
+  CheckType(dbias, dweight.scalar_type(), "dbias");
+  CheckSameDevice(x, {&dy, &dx, &mean, &rstd, &weight, &residual_gradient, &dweight, &dbias});
+  TRIREME_RUN(x, LayerNormBackward, dy, x, mean, rstd, weight, residual_gradient, dx, dweight, dbias, add);
+}
+
+void GeluTanhForward(const at::Tensor& fc, const at::Tensor& act) {
+  TRIREME_CHECK(fc.is_contiguous() && act.is_contiguous() && fc.numel() == act.numel(),
+                ShapeText(fc) + " against " + ShapeText(act));
+  CheckType(act, fc.scalar_type(), "act");
+  CheckSameDevice(fc, {&act});
+  TRIREME_RUN(fc, GeluTanhForward, fc, act);
+}
+
+void GeluTanhBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc) {
+  for (const at::Tensor* tensor : {&dact, &dfc}) {
+    TRIREME_CHECK(fc.is_contiguous() && tensor->is_contiguous() && fc.numel() == tensor->numel(),
+                  ShapeText(fc) + " against " + ShapeText(*tensor));
+    CheckType(*tensor, fc.scalar_type(), "dact or dfc");
+  }
+  CheckSameDevice(fc, {&dact, &dfc});
+  TRIREME_RUN(fc, GeluTanhBackward, fc, dact, dfc);
+}
+
+void LinearForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual,
+                   const at::Tensor& y) {
+  const int64_t rows = x.size(0), in = x.size(1), out = weight.size(0);
+  CheckShape(x, {rows, in}, "x");
+  CheckShape(weight, {out, in}, "weight");
+  CheckShape(y, {rows, out}, "y");
+  if (bias.defined()) CheckShape(bias, {out}, "bias");
+  if (residual.defined()) CheckShape(residual, {rows, out}, "residual");
+  for (const at::Tensor* tensor : {&weight, &y, &bias, &residual}) {
+    if (tensor->defined()) CheckType(*tensor, x.scalar_type(), "weight, y, bias or residual");
+  }
+  CheckSameDevice(x, {&weight, &y, &bias, &residual});
+  TRIREME_RUN(x, LinearForward, x, weight, bias, residual, y);
+}
+
+void LinearBackwardInput(const at::Tensor& dy, const at::Tensor& weight, const at::Tensor& dx) {
+  const int64_t rows = dy.size(0), out = dy.size(1), in = weight.size(1);
+  CheckShape(dy, {rows, out}, "dy");
+  CheckShape(weight, {out, in}, "weight");
+  CheckShape(dx, {rows, in}, "dx");
+  for (const at::Tensor* tensor : {&weight, &dx}) CheckType(*tensor, dy.scalar_type(), "weight or dx");
+  CheckSameDevice(dy, {&weight, &dx});
+  TRIREME_RUN(dy, LinearBackwardInput, dy, weight, dx);
+}
+
+void LinearBackwardWeight(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dweight, bool add,
+                          const at::Tensor& workspace) {
+  const int64_t rows = dy.size(0), out = dy.size(1), in = x.size(1);
+  CheckShape(dy, {rows, out}, "dy");
+  CheckShape(x, {rows, in}, "x");
+  CheckShape(dweight, {out, in}, "dweight");
+  CheckType(x, dy.scalar_type(), "x");
+  CheckGradientType(dweight, dy.scalar_type(), "dweight");
+  CheckSameDevice(dy, {&x, &dweight, &workspace});
+  TRIREME_RUN(dy, LinearBackwardWeight, dy, x, dweight, add, workspace);
+}
+
+void LinearBackwardBias(const at::Tensor& dy, const at::Tensor& dbias, bool add) {
+  CheckShape(dy, {dy.size(0), dy.size(1)}, "dy");
+  CheckShape(dbias, {dy.size(1)}, "dbias");
+  CheckGradientType(dbias, dy.scalar_type(), "dbias");
+  CheckSameDevice(dy, {&dbias});
+  TRIREME_RUN(dy, LinearBackwardBias, dy, dbias, add);
+}
+
+void EmbeddingForward(const at::Tensor& tokens, const at::Tensor& token_table, const at::Tensor& position_table,
+                      const at::Tensor& x) {
+  CheckTokens(tokens);
+  const int64_t sequence = tokens.size(1) - 1, width = token_table.size(1);
+  CheckShape(token_table, {token_table.size(0), width}, "token_table");
+  CheckShape(position_table, {position_table.size(0), width}, "position_table");
+  CheckShape(x, {tokens.size(0) * sequence, width}, "x");
+  TRIREME_CHECK(sequence <= position_table.size(0),
+                fmt::format("{} tokens a sequence, {} positions", sequence, position_table.size(0)));
+  for (const at::Tensor* tensor : {&token_table, &position_table}) CheckType(*tensor, x.scalar_type(), "table");
+  CheckSameDevice(x, {&tokens, &token_table, &position_table});
+  TRIREME_RUN(x, EmbeddingForward, tokens, token_table, position_table, x);
+}
+
+void EmbeddingBackward(const at::Tensor& dx, const at::Tensor& tokens, const at::Tensor& dtoken_table,
+                       const at::Tensor& dposition_table, bool add) {
+  CheckTokens(tokens);
+  const int64_t sequence = tokens.size(1) - 1, width = dtoken_table.size(1);
+  CheckShape(dx, {tokens.size(0) * sequence, width}, "dx");
+  CheckShape(dtoken_table, {dtoken_table.size(0), width}, "dtoken_table");
+  CheckShape(dposition_table, {dposition_table.size(0), width}, "dposition_table");
+  TRIREME_CHECK(sequence <= dposition_table.size(0),
+                fmt::format("{} tokens a sequence, {} positions", sequence, dposition_table.size(0)));
+  CheckGradientType(dtoken_table, dx.scalar_type(), "dtoken_table");
+  CheckType(dposition_table, dtoken_table.scalar_type(), "dposition_table");
+  CheckSameDevice(dx, {&tokens, &dtoken_table, &dposition_table});
+  TRIREME_RUN(dx, EmbeddingBackward, dx, tokens, dtoken_table, dposition_table, add);
+}
+
+namespace {
+
+void CrossEntropy(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, int64_t vocab_size,
+                  double gradient_scale, const at::Tensor& row_losses, const at::Tensor& state, bool train) {
+  CheckTokens(tokens);
+  CheckState(state);
+  const int64_t rows = logits.size(0), all_rows = tokens.size(0) * (tokens.size(1) - 1);
+  CheckShape(logits, {rows, logits.size(1)}, "logits");
+  CheckShape(row_losses, {rows}, "row_losses");
+  CheckType(row_losses, AccumulateScalar(logits.scalar_type()), "row_losses");
+  TRIREME_CHECK(first_row >= 0 && first_row + rows <= all_rows && vocab_size > 0 && vocab_size <= logits.size(1),
+                fmt::format("rows {}+{} of {}, vocabulary {} of {} columns", first_row, rows, all_rows, vocab_size,
+                            logits.size(1)));
+  CheckSameDevice(logits, {&tokens, &row_losses, &state});
+  TRIREME_RUN(logits, CrossEntropy, logits, tokens, first_row, vocab_size, gradient_scale, row_losses, state, train);
+}
+
+void CheckUpdate(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& weights,
+                 const at::Tensor& state, const at::Tensor& learning_rates) {
+  const int64_t count = master.numel();
+  CheckState(state);
+  CheckFlat(master, count, "master");
+  CheckFlat(gradient, count, "gradient");
+  TRIREME_CHECK(master.scalar_type() == at::kFloat || master.scalar_type() == at::kDouble,
+                "master is " + ShapeText(master));
+  TRIREME_CHECK(master.scalar_type() != at::kDouble || gradient.scalar_type() == at::kDouble,
+                "gradient is " + ShapeText(gradient));
+  TRIREME_CHECK(master.scalar_type() != at::kFloat || gradient.scalar_type() != at::kDouble,
+                "gradient is " + ShapeText(gradient));
+  if (weights.defined()) {
+    CheckFlat(weights, count, "weights");
+    TRIREME_CHECK((master.scalar_type() == at::kDouble) == (weights.scalar_type() == at::kDouble),
+                  "weights are " + ShapeText(weights));
+  }
+  TRIREME_CHECK(learning_rates.dim() == 1 && learning_rates.numel() > 0 && learning_rates.is_contiguous(),
+                ShapeText(learning_rates));
+  CheckType(learning_rates, at::kDouble, "learning_rates");
+  CheckSameDevice(master, {&gradient, &weights, &state, &learning_rates});
+}
+
+}  // namespace
+
+void CrossEntropyForwardBackward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                                 int64_t vocab_size, double gradient_scale, const at::Tensor& row_losses,
+                                 const at::Tensor& state) {
+  CrossEntropy(logits, tokens, first_row, vocab_size, gradient_scale, row_losses, state, true);
+}
+
+void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, int64_t vocab_size,
+                         const at::Tensor& row_losses, const at::Tensor& state) {
+  CrossEntropy(logits, tokens, first_row, vocab_size, 0, row_losses, state, false);
+}
+
+void InitStepState(const at::Tensor& state, double loss_scale) {
+  CheckState(state);
+  at::Tensor host = at::zeros({kStepStateSize}, at::kDouble);
+  host.data_ptr<double>()[kLossScale] = loss_scale;
+  host.data_ptr<double>()[kSkip] = 1;
+  state.copy_(host);
+}
+
+void SumOfSquares(const at::Tensor& gradient, const at::Tensor& state) {
+  CheckState(state);
+  CheckFlat(gradient, gradient.numel(), "gradient");
+  CheckSameDevice(gradient, {&state});
+  TRIREME_RUN(gradient, SumOfSquares, gradient, state);
+}
+
+void FinishStepStats(const at::Tensor& state, const StepStatsOptions& options) {
+  CheckState(state);
+  TRIREME_RUN(state, FinishStepStats, state, options);
+}
+
+void AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                const at::Tensor& learning_rates, const at::Tensor& betas, const AdamOptions& options) {
+  CheckUpdate(master, gradient, weights, state, learning_rates);
+  for (const at::Tensor* moment : {&exp_avg, &exp_avg_sq}) {
+    CheckFlat(*moment, master.numel(), "moment");
+    CheckType(*moment, master.scalar_type(), "moment");
+  }
+  CheckShape(betas, {learning_rates.numel(), 2}, "betas");
+  CheckType(betas, at::kDouble, "betas");
+  CheckSameDevice(master, {&exp_avg, &exp_avg_sq, &betas});
+  if (master.numel() == 0) return;
+  TRIREME_RUN(master, AdamUpdate, master, exp_avg, exp_avg_sq, gradient, weights, state, learning_rates, betas,
+              options);
+}
+
+void SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer, const at::Tensor& gradient,
+               const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
+               const SgdOptions& options) {
+  CheckUpdate(master, gradient, weights, state, learning_rates);
+  TRIREME_CHECK(momentum_buffer.defined() || options.momentum == 0,
+                fmt::format("momentum {} without a buffer", options.momentum));
+  if (momentum_buffer.defined()) {
+    CheckFlat(momentum_buffer, master.numel(), "momentum_buffer");
+    CheckType(momentum_buffer, master.scalar_type(), "momentum_buffer");
+    CheckSameDevice(master, {&momentum_buffer});
+  }
+  if (master.numel() == 0) return;
+  TRIREME_RUN(master, SgdUpdate, master, momentum_buffer, gradient, weights, state, learning_rates, options);
+}
+
+void CastCopy(const at::Tensor& source, const at::Tensor& destination) {
+  CheckFlat(source, source.numel(), "source");
+  CheckFlat(destination, source.numel(), "destination");
+  CheckSameDevice(source, {&destination});
+  TRIREME_RUN(source, CastCopy, source, destination);
+}
+
+void AddInto(const at::Tensor& source, const at::Tensor& destination) {
+  CheckFlat(source, source.numel(), "source");
+  CheckFlat(destination, source.numel(), "destination");
+  CheckSameDevice(source, {&destination});
+  TRIREME_RUN(source, AddInto, source, destination);
+}
+
+}  // namespace trireme::kernels
