@@ -29,6 +29,8 @@ struct TrainFlags {
   bool fp16 = false;    // fp16.enabled
   bool fp64 = false;    // double precision throughout, for tests of layouts
   bool strict = false;  // warnings are errors
+  // `plan` only: values that change no layout (learning rates, schedule lengths) may stay open.
+  bool for_plan = false;
 };
 
 // Shape of a GPT of one's own; all of num_layers, hidden_size, num_attention_heads, or none.

@@ -1,0 +1,217 @@
+#include "parsers/cli.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+
+#include "engine/base/error.h"
+#include "engine/base/strings.h"
+#include "parsers/flag_set.h"
+
+namespace trireme {
+namespace {
+
+[[noreturn]] void Fail(const char* id, const std::string& what, const std::string& where, const std::string& fix) {
+  throw Error(ErrorCode::kUsage, id, what, where, fix);
+}
+
+void AddFill(FlagSet& set, TrainFlags& f) {
+  set.AddHeading("Values for \"auto\" and absent keys of the config; a difference from a written value is an error:");
+  set.Add("micro-batch-size", "N", "train_micro_batch_size_per_gpu", f.micro_batch_size);
+  set.Add("global-batch-size", "N", "train_batch_size", f.global_batch_size);
+  set.Add("gradient-accumulation-steps", "N", "gradient_accumulation_steps", f.gradient_accumulation_steps);
+  set.Add("lr", "X", "optimizer.params.lr", f.lr);
+  set.Add("weight-decay", "X", "optimizer.params.weight_decay", f.weight_decay);
+  set.Add("adam-beta1", "X", "first of optimizer.params.betas", f.adam_beta1);
+  set.Add("adam-beta2", "X", "second of optimizer.params.betas", f.adam_beta2);
+  set.Add("adam-eps", "X", "optimizer.params.eps", f.adam_eps);
+  set.Add("clip-grad", "X", "gradient_clipping; 0 is off", f.clip_grad);
+  set.Add("lr-warmup-iters", "N", "scheduler.params.warmup_num_steps, in optimizer steps", f.lr_warmup_iters);
+  set.Add("bf16", "bf16.enabled", f.bf16);
+  set.Add("fp16", "fp16.enabled", f.fp16);
+  set.Add("tensor-model-parallel-size", "N", "tensor_parallel.tp_size", f.tensor_model_parallel_size);
+  set.Add("pipeline-model-parallel-size", "N", "pipeline_parallel.pp_size", f.pipeline_model_parallel_size);
+  set.Add("fp64", "double precision throughout, to compare layouts", f.fp64);
+  set.Add("strict", "warnings about the config are errors", f.strict);
+}
+
+void AddModel(FlagSet& set, ModelFlags& m, std::string& init_from) {
+  set.AddHeading("Model: a name, a Hugging Face folder, or a shape of your own:");
+  set.Add("model_name", "NAME", "gpt-125m 350m 760m (large) 1.3b 2.7b 6.7b 13b, or a config.json", m.model_name);
+  set.Add("init-from", "DIR", "Hugging Face folder: config.json and safetensors", init_from);
+  set.Add("num-layers", "N", "decoder blocks", m.num_layers);
+  set.Add("hidden-size", "N", "width", m.hidden_size);
+  set.Add("num-attention-heads", "N", "attention heads", m.num_attention_heads);
+  set.Add("vocab-size", "N", "tokens of the vocabulary, 50257 if not given", m.vocab_size);
+  set.Add("max-position-embeddings", "N", "longest sequence, 2048 if not given", m.max_position_embeddings);
+  set.Add("untie", "an own weight for the output head", m.untie);
+}
+
+// What DeepSpeed's users write; the switches change nothing here either.
+struct Deepspeed {
+  bool deepspeed = false, deepscale = false;
+  std::string config, old_config;
+};
+
+void AddDeepspeed(FlagSet& set, Deepspeed& d) {
+  set.AddHeading("DeepSpeed:");
+  set.Add("deepspeed", "accepted; the config decides", d.deepspeed);
+  set.Add("deepspeed_config", "FILE", "the ds_config.json", d.config);
+  set.Add("deepscale", "old name of --deepspeed", d.deepscale);
+  set.Add("deepscale_config", "FILE", "old name of --deepspeed_config", d.old_config);
+}
+
+std::string ConfigPath(const Deepspeed& d) {
+  if (!d.config.empty() && !d.old_config.empty()) {
+    Fail("USE004", "--deepspeed_config and --deepscale_config are both given", "", "keep --deepspeed_config");
+  }
+  return d.config.empty() ? d.old_config : d.config;
+}
+
+struct TrainTable {
+  TrainOptions o;
+  Deepspeed deepspeed;
+  FlagSet set{"train"};
+  std::optional<int64_t> train_iters;
+
+  TrainTable() {
+    AddDeepspeed(set, deepspeed);
+    AddModel(set, o.model, o.init_from);
+    set.AddHeading("Data:");
+    set.Add("data-path", "PREFIX", "tokens: PREFIX.bin and PREFIX.idx, made by trireme data", o.data_path);
+    set.Add("split", "A,B,C", "shares of training, validation and test", o.split);
+    set.Add("seq-length", "N", "tokens per sample", o.seq_length);
+    set.Add("no-shuffle", "samples in file order, the whole file for training", o.no_shuffle);
+    set.AddHeading("Training:");
+    set.Add("train-iters", "N", "optimizer steps; fills \"auto\" of total_num_steps too", train_iters);
+    set.Add("seed", "N", "of weights, order of samples and dropout, 1234 if not given", o.fill.seed);
+    set.Add("decay-all", "weight decay on biases and norms too, not on matrices only", o.decay_all);
+    set.Add("deterministic", "bitwise equal runs on GPUs too, slower", o.deterministic);
+    set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
+    set.Add("local_rank", "N", "from the environment if -1", o.local_rank);
+    set.AddHeading("Checkpoints, evaluation and reports; all intervals count optimizer steps:");
+    set.Add("save", "DIR", "where checkpoints go", o.save);
+    set.Add("load", "DIR", "the checkpoint to go on from", o.load);
+    set.Add("save-interval", "N", "0: at the end only", o.save_interval);
+    set.Add("log-interval", "N", "steps between progress lines; steps_per_print if not given", o.log_interval);
+    set.Add("eval-interval", "N", "0: never", o.eval_interval);
+    set.Add("eval-iters", "N", "batches per evaluation", o.eval_iters);
+    set.Add("log-json", "FILE", "one JSON object per optimizer step", o.log_json);
+    set.Add("trace", "FILE", "a Chrome trace of every instruction", o.trace);
+    AddFill(set, o.fill);
+    set.Add("help", "this text", o.help);
+  }
+};
+
+struct PlanTable {
+  PlanOptions o;
+  Deepspeed deepspeed;
+  std::string positional;
+  FlagSet set{"plan"};
+
+  PlanTable() {
+    set.AddPositional("ds_config.json", "the config to plan for", positional);
+    AddDeepspeed(set, deepspeed);
+    AddModel(set, o.model, o.init_from);
+    set.AddHeading("Cluster and data:");
+    set.Add("num_nodes", "N", "machines", o.num_nodes);
+    set.Add("num_gpus", "N", "GPUs (ranks) of each machine", o.num_gpus);
+    set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with", o.gpu_memory_gib);
+    set.Add("seq-length", "N", "tokens per sample", o.seq_length);
+    set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
+    AddFill(set, o.fill);
+    set.Add("help", "this text", o.help);
+  }
+};
+
+void AtLeast(int64_t value, int64_t least, const char* flag) {
+  if (value < least) {
+    Fail("USE002", fmt::format("{} is less than {}", value, least), flag, fmt::format("pass at least {}", least));
+  }
+}
+
+void CheckFill(const TrainFlags& f) {
+  if (f.bf16 + f.fp16 + f.fp64 > 1) {
+    Fail("USE004", "more than one of --bf16, --fp16 and --fp64 is given", "", "keep one");
+  }
+}
+
+void CheckSplit(const std::string& split) {
+  double sum = 0;
+  const std::vector<std::string> parts = Split(split, ',');
+  bool ok = parts.size() == 3;
+  for (const std::string& part : parts) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    ok = ok && error == std::errc() && end == part.data() + part.size() && value >= 0 && value < 1e9;
+    sum += value;
+  }
+  if (!ok || !(sum > 0)) {
+    Fail("USE002", fmt::format("\"{}\" is no split: three shares of at least 0, not all 0", split), "--split",
+         "write for example 969,30,1");
+  }
+}
+
+void CheckTrain(const TrainOptions& o) {
+  if (o.deepspeed_config.empty()) {
+    Fail("USE003", "the config is missing", "--deepspeed_config", "pass --deepspeed_config ds_config.json");
+  }
+  if (o.data_path.empty()) {
+    Fail("USE003", "the tokens are missing", "--data-path",
+         "make them with trireme data, then pass --data-path PREFIX");
+  }
+  AtLeast(o.seq_length, 1, "--seq-length");
+  AtLeast(o.train_iters, 0, "--train-iters");
+  AtLeast(o.save_interval, 0, "--save-interval");
+  AtLeast(o.log_interval.value_or(1), 1, "--log-interval");
+  AtLeast(o.eval_interval, 0, "--eval-interval");
+  AtLeast(o.eval_iters, 1, "--eval-iters");
+  CheckSplit(o.split);
+  CheckFill(o.fill);
+  if (!o.device.empty() && o.device != "cpu" && o.device != "cuda") {
+    Fail("USE002", fmt::format("\"{}\" is no device", o.device), "--device", "pass cpu or cuda");
+  }
+  if (o.save_interval > 0 && o.save.empty()) {
+    Fail("USE004", "--save-interval without --save has nowhere to save", "--save-interval", "pass --save DIR");
+  }
+}
+
+}  // namespace
+
+TrainOptions ParseTrainFlags(const std::vector<std::string>& args) {
+  TrainTable table;
+  table.set.Parse(args);
+  TrainOptions o = table.o;
+  if (o.help) return o;
+  o.deepspeed_config = ConfigPath(table.deepspeed);
+  o.train_iters = table.train_iters.value_or(0);
+  o.fill.train_iters = table.train_iters;
+  CheckTrain(o);
+  return o;
+}
+
+PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
+  PlanTable table;
+  table.set.Parse(args);
+  PlanOptions o = table.o;
+  if (o.help) return o;
+  const std::string flag = ConfigPath(table.deepspeed);
+  if (!flag.empty() && !table.positional.empty()) {
+    Fail("USE004", fmt::format("two configs: {} and {}", table.positional, flag), "", "keep one");
+  }
+  o.deepspeed_config = flag.empty() ? table.positional : flag;
+  if (o.deepspeed_config.empty()) {
+    Fail("USE003", "the config is missing", "", "write trireme plan ds_config.json --model_name gpt-1.3b");
+  }
+  o.fill.for_plan = true;
+  AtLeast(o.num_nodes, 1, "--num_nodes");
+  AtLeast(o.num_gpus, 1, "--num_gpus");
+  AtLeast(o.seq_length, 1, "--seq-length");
+  CheckFill(o.fill);
+  return o;
+}
+
+std::string TrainHelp() { return TrainTable().set.Help(); }
+std::string PlanHelp() { return PlanTable().set.Help(); }
+
+}  // namespace trireme

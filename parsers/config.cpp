@@ -1,0 +1,215 @@
+// The sections put together, then the rules between them: one function a rule.
+#include "parsers/config.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "parsers/batch_triangle.h"
+#include "parsers/cli.h"
+#include "parsers/json_tree.h"
+#include "parsers/section_reader.h"
+#include "parsers/sections/sections.h"
+
+namespace trireme {
+namespace {
+
+std::string SourceOf(const Config& config, std::string_view key) {
+  const auto it = std::ranges::find(config.origins, key, &Origin::key);
+  return it == config.origins.end() ? "" : it->source;
+}
+
+// Ranks = dp x tp x pp. False if that has no whole solution.
+bool CheckWorld(SectionReader& root, Config& config) {
+  const int64_t model_parallel = config.tensor_parallel.tp_size * config.pipeline_parallel.pp_size;
+  if (config.world_size < 1 || config.world_size % model_parallel != 0) {
+    root.diagnostics().Error(
+        "CFG023", root.Here(), "tensor_parallel.tp_size",
+        fmt::format("{} ranks cannot be cut into tp {} x pp {} = {}", config.world_size, config.tensor_parallel.tp_size,
+                    config.pipeline_parallel.pp_size, model_parallel),
+        fmt::format("run {} ranks, or change tp_size or pp_size",
+                    std::max<int64_t>(1, config.world_size / model_parallel + 1) * model_parallel));
+    return false;
+  }
+  config.dp_size = config.world_size / model_parallel;
+  root.Record("data_parallel_size", ToText(config.dp_size), "derived: ranks / (tp x pp)");
+  if (!root.Has("data_parallel_size")) {
+    root.Know("data_parallel_size");
+    return true;
+  }
+  int64_t written = 0;
+  if (root.Read("data_parallel_size", written, AtLeast(1)) && written != config.dp_size) {
+    root.diagnostics().Error(
+        "CFG024", root.At("data_parallel_size"), "data_parallel_size",
+        fmt::format("{} here, but {} ranks / (tp {} x pp {}) = {}", written, config.world_size,
+                    config.tensor_parallel.tp_size, config.pipeline_parallel.pp_size, config.dp_size),
+        "remove the key, or change the number of ranks");
+  }
+  return true;
+}
+
+void ResolveTriangle(SectionReader& root, const WrittenBatch& written, Config& config) {
+  if (written.wrong) return;
+  BatchInput in{written.train_batch_size,
+                written.train_micro_batch_size_per_gpu,
+                written.gradient_accumulation_steps,
+                SourceOf(config, "train_batch_size"),
+                SourceOf(config, "train_micro_batch_size_per_gpu"),
+                SourceOf(config, "gradient_accumulation_steps"),
+                config.world_size,
+                config.tensor_parallel.tp_size,
+                config.pipeline_parallel.pp_size};
+  const BatchResult result = ResolveBatch(in);
+  if (!result.batch) {
+    root.diagnostics().Error(result.id, root.At(result.key), result.key, result.what, result.fix);
+    return;
+  }
+  config.batch = *result.batch;
+  const auto derived = [&](const char* key, bool was_written, int64_t value) {
+    if (!was_written) root.Record(key, ToText(value), "derived: batch = micro x accumulation x dp");
+  };
+  derived("train_batch_size", written.train_batch_size.has_value(), config.batch.train_batch_size);
+  derived("train_micro_batch_size_per_gpu", written.train_micro_batch_size_per_gpu.has_value(),
+          config.batch.train_micro_batch_size_per_gpu);
+  derived("gradient_accumulation_steps", written.gradient_accumulation_steps.has_value(),
+          config.batch.gradient_accumulation_steps);
+}
+
+void CheckOnePrecision(SectionReader& root, const Config& config) {
+  if (config.fp16.enabled && config.bf16.enabled) {
+    root.diagnostics().Error("CFG030", root.At("fp16"), "fp16.enabled",
+                             fmt::format("fp16.enabled ({}) and bf16.enabled ({}) are both true",
+                                         SourceOf(config, "fp16.enabled"), SourceOf(config, "bf16.enabled")),
+                             "switch one of them off; bf16 needs no loss scale");
+  }
+  if (config.fp64 && (config.fp16.enabled || config.bf16.enabled)) {
+    root.diagnostics().Error("CFG030", {}, "--fp64",
+                             fmt::format("--fp64 and {}.enabled are both on", config.bf16.enabled ? "bf16" : "fp16"),
+                             "remove --fp64, or switch the other off");
+  }
+}
+
+void CheckFp16Supported(SectionReader& root, const Config& config) {
+  if (config.fp16.enabled && !config.bf16.enabled) {
+    root.diagnostics().Error("CFG009", root.At("fp16"), "fp16.enabled", "training in fp16 is not supported yet",
+                             "set bf16.enabled to true and fp16.enabled to false, or train in fp32");
+  }
+  if (config.fp16.fp16_master_weights_and_grads) {
+    root.diagnostics().Error("CFG009", root.At("fp16"), "fp16.fp16_master_weights_and_grads",
+                             "master weights in fp16 are not supported", "set it to false: master weights are fp32");
+  }
+}
+
+// bf16 without a word on accumulation: DeepSpeed adds up in bf16, this program in fp32.
+void TellAccumulation(SectionReader& root, const Config& config) {
+  if (!config.bf16.enabled || config.data_types.grad_accum_dtype || config.trireme.deepspeed_accumulation) return;
+  root.diagnostics().Notice("CFG053", root.At("bf16"), "data_types.grad_accum_dtype",
+                            "absent: gradients add up and are reduced in fp32, where DeepSpeed takes bf16",
+                            "write \"trireme\": {\"deepspeed_accumulation\": true} for DeepSpeed's curve");
+}
+
+void TellPipelineCost(SectionReader& root, const Config& config) {
+  if (config.pipeline_parallel.pp_size == 1 || config.zero_optimization.zero_stage < 2) return;
+  root.diagnostics().Notice(
+      "CFG052", root.At("zero_optimization"), "zero_optimization.stage",
+      fmt::format("stage {} with pp {}: gradients are reduced for each of {} micro-batches; DeepSpeed refuses this",
+                  config.zero_optimization.zero_stage, config.pipeline_parallel.pp_size,
+                  config.batch.gradient_accumulation_steps),
+      "stage 1 reduces once a step, at the price of whole gradients in memory");
+}
+
+// WarmupDecayLR without warmup_max_lr peaks at 1e-3, whatever the optimizer's lr is.
+void TellPeakRate(SectionReader& root, const Config& config) {
+  if (config.scheduler.type != SchedulerType::kWarmupDecayLR) return;
+  if (SourceOf(config, "scheduler.params.warmup_max_lr") != "default") return;
+  if (config.scheduler.warmup_max_lr == config.optimizer.lr) return;
+  root.diagnostics().Warning("CFG042", root.At("scheduler"), "scheduler.params.warmup_max_lr",
+                             fmt::format("absent: the rate peaks at {}, not at the optimizer's lr {}, as in DeepSpeed",
+                                         config.scheduler.warmup_max_lr, config.optimizer.lr),
+                             fmt::format("write \"warmup_max_lr\": {}", config.optimizer.lr));
+}
+
+void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_size, Config& config) {
+  const WrittenBatch batch = ParseBatch(root, flags);
+  ParseParallel(root, flags, config);
+  config.optimizer = ParseOptimizer(root.Section("optimizer", SectionKind::kLoose), flags);
+  config.scheduler = ParseScheduler(root.Section("scheduler", SectionKind::kLoose), flags, config.optimizer);
+  config.fp16 = ParseFp16(root.Section("fp16", SectionKind::kChecked), flags);
+  config.bf16 = ParseBf16(root, flags);
+  config.data_types = ParseDataTypes(root.Section("data_types", SectionKind::kLoose));
+  config.zero_optimization = ParseZero(root, hidden_size);
+  config.trireme = ParseTrireme(root.Section("trireme", SectionKind::kChecked));
+  ParseTopLevel(root, flags, config);
+  if (CheckWorld(root, config)) ResolveTriangle(root, batch, config);
+  CheckOnePrecision(root, config);
+  CheckFp16Supported(root, config);
+  TellAccumulation(root, config);
+  TellPipelineCost(root, config);
+  TellPeakRate(root, config);
+  root.RejectUnread(KnownTopLevelKeys());
+}
+
+}  // namespace
+
+DType ComputeDType(const Config& config) {
+  if (config.fp64) return DType::kFloat64;
+  if (config.bf16.enabled) return DType::kBFloat16;
+  return config.fp16.enabled ? DType::kFloat16 : DType::kFloat32;
+}
+
+DType GradAccumDType(const Config& config) {
+  if (config.fp64) return DType::kFloat64;
+  if (config.data_types.grad_accum_dtype) return *config.data_types.grad_accum_dtype;
+  return config.trireme.deepspeed_accumulation ? ComputeDType(config) : DType::kFloat32;
+}
+
+DType CommunicationDType(const Config& config) {
+  if (config.fp64) return DType::kFloat64;
+  if (config.communication_data_type) return *config.communication_data_type;
+  return config.trireme.deepspeed_accumulation ? ComputeDType(config) : GradAccumDType(config);
+}
+
+std::string_view Name(OptimizerType type) {
+  static constexpr std::string_view kNames[] = {"Adam", "AdamW", "SGD"};
+  return kNames[static_cast<int>(type)];
+}
+
+std::string_view Name(SchedulerType type) {
+  static constexpr std::string_view kNames[] = {"none",           "WarmupLR",    "WarmupDecayLR",
+                                                "WarmupCosineLR", "LRRangeTest", "OneCycle"};
+  return kNames[static_cast<int>(type)];
+}
+
+ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
+                            int64_t hidden_size) {
+  ParseResult result;
+  result.config.world_size = world_size;
+  const std::optional<JsonValue> json = ReadJson(text, name, result.diagnostics);
+  if (json && json->kind != JsonValue::Kind::kObject) {
+    result.diagnostics.Error("CFG005", {name, json->line, json->column}, "",
+                             fmt::format("the file holds {}, and a config is an object", Describe(*json)),
+                             "write { ... } around its keys");
+  } else if (json) {
+    ReaderContext context{name, result.diagnostics, result.config.origins};
+    SectionReader root(context, &*json, "", SectionKind::kLoose);
+    ReadSections(root, flags, hidden_size, result.config);
+  }
+  if (flags.strict) result.diagnostics.WarningsAreErrors();
+  result.diagnostics.SortByPosition();
+  return result;
+}
+
+ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,
+                            int64_t hidden_size) {
+  try {
+    return ParseConfigText(ReadFile(path, ErrorCode::kConfig), path.string(), flags, world_size, hidden_size);
+  } catch (const Error& error) {
+    ParseResult result;
+    result.diagnostics.Error("CFG001", {path.string(), 0, 0}, "", error.message(), "check the path");
+    return result;
+  }
+}
+
+}  // namespace trireme

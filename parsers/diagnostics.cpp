@@ -1,0 +1,85 @@
+#include "parsers/diagnostics.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace trireme {
+namespace {
+
+std::string Where(const Problem& problem) {
+  std::string text = problem.position.file;
+  if (problem.position.line > 0) text += ":" + std::to_string(problem.position.line);
+  if (problem.position.column > 0) text += ":" + std::to_string(problem.position.column);
+  if (!problem.key.empty()) text += (text.empty() ? "" : ": ") + problem.key;
+  return text;
+}
+
+}  // namespace
+
+void Diagnostics::Add(Problem problem) {
+  if (problem.severity == Severity::kError) ++num_errors_;
+  problems_.push_back(std::move(problem));
+}
+
+void Diagnostics::Error(std::string id, Position position, std::string key, std::string what, std::string fix) {
+  Add({Severity::kError, std::move(id), std::move(position), std::move(key), std::move(what), std::move(fix)});
+}
+
+void Diagnostics::Warning(std::string id, Position position, std::string key, std::string what, std::string fix) {
+  Add({Severity::kWarning, std::move(id), std::move(position), std::move(key), std::move(what), std::move(fix)});
+}
+
+void Diagnostics::Notice(std::string id, Position position, std::string key, std::string what, std::string fix) {
+  Add({Severity::kNotice, std::move(id), std::move(position), std::move(key), std::move(what), std::move(fix)});
+}
+
+int Diagnostics::num_warnings() const {
+  return static_cast<int>(
+      std::ranges::count_if(problems_, [](const Problem& p) { return p.severity == Severity::kWarning; }));
+}
+
+void Diagnostics::SortByPosition() {
+  std::ranges::stable_sort(
+      problems_, {}, [](const Problem& p) { return std::tuple(p.position.file, p.position.line, p.position.column); });
+}
+
+void Diagnostics::WarningsAreErrors() {
+  for (Problem& problem : problems_) {
+    if (problem.severity != Severity::kWarning) continue;
+    problem.severity = Severity::kError;
+    ++num_errors_;
+  }
+}
+
+std::string Diagnostics::Render(Severity lowest) const {
+  std::string text;
+  for (const Problem& problem : problems_) {
+    if (problem.severity >= lowest) text += trireme::Render(problem) + "\n";
+  }
+  return text;
+}
+
+void Diagnostics::ThrowIfErrors() const {
+  const auto is_error = [](const Problem& p) { return p.severity == Severity::kError; };
+  const auto first = std::ranges::find_if(problems_, is_error);
+  if (first == problems_.end()) return;
+  std::string fix = first->fix;
+  for (auto it = first + 1; it != problems_.end(); ++it) {
+    if (is_error(*it)) fix += "\n" + trireme::Render(*it);
+  }
+  throw trireme::Error(ErrorCode::kConfig, first->id, first->what, Where(*first), fix);
+}
+
+std::string Render(const Problem& problem) {
+  static constexpr const char* kNames[] = {"notice", "warning", "error"};
+  std::string text = std::string(kNames[static_cast<int>(problem.severity)]) + " " + problem.id + ": ";
+  if (const std::string where = Where(problem); !where.empty()) text += where + ": ";
+  text += problem.what;
+  if (!problem.fix.empty()) text += "\n  fix: " + problem.fix;
+  return text;
+}
+
+}  // namespace trireme

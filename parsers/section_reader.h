@@ -1,0 +1,194 @@
+// Reads one JSON object into a struct, key by key: type, range, "auto", flags and unknown keys in one place. Never
+// throws.
+//   Fp16Config ParseFp16(SectionReader in) {
+//     Fp16Config c;
+//     in.Read("enabled", c.enabled);
+//     in.Read("loss_scale", c.loss_scale, AtLeast(0));
+//     in.RejectUnread(kKnown);  // fp16.hysteresys: unknown key. fix: did you mean "hysteresis"?
+//     return c;
+//   }
+// A key that is absent or wrong leaves the default. Every key read leaves a row in `origins`.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "parsers/config.h"
+#include "parsers/diagnostics.h"
+#include "parsers/json_tree.h"
+
+namespace trireme {
+
+// Numbers that a key may take; `text` says it to the user.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool open_low = false;  // low itself is out
+  bool open_high = false;
+  bool Contains(double value) const {
+    return (open_low ? value > low : value >= low) && (open_high ? value < high : value <= high);
+  }
+  std::string Text() const;
+};
+inline Range AtLeast(double low) { return {.low = low}; }
+inline Range Above(double low) { return {.low = low, .open_low = true}; }
+inline Range Between(double low, double high) { return {.low = low, .high = high}; }
+inline Range FromUpTo(double low, double high) { return {.low = low, .high = high, .open_high = true}; }
+
+// A key that DeepSpeed knows and this program does not act on.
+struct KnownKey {
+  enum class Treatment : uint8_t {
+    kNoEffect,  // a value other than the default gives a notice
+    kRefused,   // a value that switches it on is an error: silence would change the result
+  };
+  std::string_view key;
+  Treatment treatment;
+  std::string_view default_value;  // as text; "" for objects and null. Off values are defaults too for kRefused
+  std::string_view why;            // why nothing happens, or what would work instead
+};
+inline constexpr auto kNoEffect = KnownKey::Treatment::kNoEffect;
+inline constexpr auto kRefused = KnownKey::Treatment::kRefused;
+
+// How DeepSpeed treats an object, which decides about unknown keys, text in place of numbers, and "auto".
+enum class SectionKind : uint8_t {
+  kLoose,      // unknown keys warn, text is no number, "auto" needs a rule
+  kChecked,    // unknown keys are errors, "12" and "true" are converted with a notice, "auto" is the default
+  kArguments,  // unknown keys are errors; else as kLoose
+};
+
+struct ReaderContext {
+  std::string file;
+  Diagnostics& diagnostics;
+  std::vector<Origin>& origins;
+};
+
+class SectionReader {
+ public:
+  // `object` may be null: the section is absent, and every read gives the default. `path` is "" for the root.
+  SectionReader(ReaderContext& context, const JsonValue* object, std::string path, SectionKind kind);
+
+  // True if the key holds a value of the right type and range, which `value` then has.
+  bool Read(const std::string& key, bool& value);
+  bool Read(const std::string& key, int64_t& value, Range range = {});
+  bool Read(const std::string& key, int& value, Range range = {});
+  bool Read(const std::string& key, double& value, Range range = {});
+  bool Read(const std::string& key, std::string& value);
+  // null and absent leave nullopt.
+  template <class T>
+  bool ReadOptional(const std::string& key, std::optional<T>& value, Range range = {});
+  // A list of two numbers.
+  bool Read(const std::string& key, std::array<double, 2>& value, Range range);
+
+  // As Read, but an absent or "auto" key takes the flag; a written value that differs from the flag is an error.
+  // `needed`: "auto" without the flag is an error, else the default stands.
+  enum class AutoRule : uint8_t { kDefault, kNeedsFlag };
+  template <class T>
+  bool Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,
+            Range range = {}, AutoRule rule = AutoRule::kDefault);
+
+  // The object under `key`; a reader of nothing where it is absent or no object (which is an error).
+  SectionReader Section(const std::string& key, SectionKind kind, bool null_is_absent = false);
+
+  // Marks the key as read and returns its value as written; null pointer where absent.
+  const JsonValue* Take(const std::string& key);
+  // For aliases, deprecated and conditional keys: as if the key had been read.
+  void Know(const std::string& key) { known_.push_back(key); }
+
+  bool Exists() const { return object_ != nullptr; }
+  bool Has(const std::string& key) const;     // present, and not null
+  bool IsAuto(const std::string& key) const;  // present as "auto"
+  Position At(const std::string& key) const;  // of the key, or of the section where it is absent
+  Position Here() const;
+  std::string Path(const std::string& key) const;
+  Diagnostics& diagnostics() { return context_->diagnostics; }
+
+  // Sets the row of a key in the table of origins. An empty source: the file, at the key's line.
+  void Record(const std::string& key, std::string value, std::string source = "");
+
+  // Every key that nobody read: known ones by their treatment, others by nearness to a known name.
+  void RejectUnread(std::span<const KnownKey> known = {});
+
+ private:
+  const JsonMember* Member(const std::string& key) const;
+  void TypeError(const std::string& key, const JsonValue& value, const std::string& wanted, const std::string& fix);
+  void Converted(const std::string& key, const JsonValue& value, const std::string& into);
+  bool InRange(const std::string& key, double value, Range range, const std::string& flag_name = "");
+  // Null, if the value is absent, null or "auto" (each with what is to be said about it).
+  const JsonValue* Present(const std::string& key);
+  std::optional<int64_t> Integer(const std::string& key, const JsonValue& value);
+  std::optional<double> Number(const std::string& key, const JsonValue& value);
+  std::optional<bool> Boolean(const std::string& key, const JsonValue& value);
+  void ReportKnown(const JsonMember& member, const KnownKey& known, std::vector<const KnownKey*>& no_effect,
+                   std::vector<const JsonMember*>& no_effect_members);
+  void ReportUnknown(const JsonMember& member, std::span<const std::string> names);
+  void FlagConflict(const std::string& key, const std::string& written, const std::string& flag,
+                    const std::string& flag_name);
+  void AutoNeedsFlag(const std::string& key, const std::string& flag_name);
+
+  ReaderContext* context_;
+  const JsonValue* object_;
+  std::string path_;
+  SectionKind kind_;
+  std::vector<std::string> known_;  // every name asked for
+  std::set<std::string> read_;
+};
+
+std::string ToText(bool value);
+std::string ToText(int64_t value);
+std::string ToText(double value);  // shortest text that gives the same number
+std::string ToText(const std::string& value);
+
+template <class T>
+bool SectionReader::ReadOptional(const std::string& key, std::optional<T>& value, Range range) {
+  if (!Has(key)) {
+    Take(key);
+    Record(key, "absent", "default");
+    return false;
+  }
+  T read{};
+  bool ok = false;
+  if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+    ok = Read(key, read, range);
+  } else {
+    ok = Read(key, read);
+  }
+  if (ok) value = read;
+  return ok;
+}
+
+template <class T>
+bool SectionReader::Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,
+                         Range range, AutoRule rule) {
+  if (Has(key) && !IsAuto(key)) {
+    bool ok = false;
+    if constexpr (std::is_same_v<T, bool>) {
+      ok = Read(key, value);
+    } else {
+      ok = Read(key, value, range);
+    }
+    if (ok && flag && *flag != value) FlagConflict(key, ToText(value), ToText(*flag), flag_name);
+    return ok;
+  }
+  const bool is_auto = IsAuto(key);
+  Take(key);
+  if (flag) {
+    if (!InRange(key, static_cast<double>(*flag), range, flag_name)) return false;
+    value = *flag;
+    Record(key, ToText(value), flag_name);
+    return true;
+  }
+  if (is_auto && rule == AutoRule::kNeedsFlag) {
+    AutoNeedsFlag(key, flag_name);
+    return false;
+  }
+  Record(key, ToText(value), is_auto ? "default (\"auto\")" : "default");
+  return false;
+}
+
+}  // namespace trireme

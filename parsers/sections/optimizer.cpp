@@ -1,0 +1,197 @@
+// "optimizer": Adam, AdamW (any letter case) and SGD. Facts: DeepSpeed 0.19, engine.py _configure_basic_optimizer.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/base/strings.h"
+#include "parsers/sections/sections.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kSupported = "supported: Adam, AdamW, SGD";
+
+// Names that DeepSpeed or PyTorch know, for a plain sentence in place of "unknown".
+constexpr std::array kOthers = {"lamb",     "lion",    "adagrad", "muon",    "onebitadam", "onebitlamb", "zerooneadam",
+                                "muadam",   "muadamw", "musgd",   "rmsprop", "adamax",     "nadam",      "radam",
+                                "adadelta", "asgd",    "rprop",   "lbfgs",   "sparseadam", "adafactor"};
+
+constexpr KnownKey kKnown[] = {
+    {"legacy_fusion", kNoEffect, "false", "the update is always fused"},
+};
+
+constexpr KnownKey kAdamParams[] = {
+    {"amsgrad", kRefused, "false", "set it to false: neither DeepSpeed's Adam nor this one has it"},
+    {"maximize", kRefused, "false", "set it to false"},
+    {"set_grad_none", kNoEffect, "true", "it tunes PyTorch, not the result"},
+    {"fp32_optimizer_states", kRefused, "true", "set it to true: the moments are fp32"},
+    {"foreach", kNoEffect, "", "it tunes PyTorch, not the result"},
+    {"fused", kNoEffect, "", "it tunes PyTorch, not the result"},
+    {"capturable", kNoEffect, "false", "it tunes PyTorch, not the result"},
+    {"differentiable", kNoEffect, "false", "it tunes PyTorch, not the result"},
+};
+
+constexpr KnownKey kSgdParams[] = {
+    {"maximize", kRefused, "false", "set it to false"},
+    {"foreach", kNoEffect, "", "it tunes PyTorch, not the result"},
+    {"fused", kNoEffect, "", "it tunes PyTorch, not the result"},
+    {"differentiable", kNoEffect, "false", "it tunes PyTorch, not the result"},
+};
+
+// The type, or nullopt with the reason reported.
+std::optional<OptimizerType> ReadType(SectionReader& in) {
+  std::string type;
+  if (!in.Read("type", type)) {
+    if (!in.Has("type")) {
+      in.diagnostics().Error("CFG012", in.Here(), in.Path("type"), "the section has no type", kSupported);
+    }
+    return std::nullopt;
+  }
+  const std::string lower = ToLower(type);
+  if (lower == "adam") return OptimizerType::kAdam;
+  if (lower == "adamw") return OptimizerType::kAdamW;
+  if (type == "SGD") return OptimizerType::kSgd;
+  if (std::ranges::find(kOthers, lower) != kOthers.end()) {
+    in.diagnostics().Error("CFG009", in.At("type"), in.Path("type"),
+                           fmt::format("DeepSpeed knows the optimizer {}, but it is not supported here", type),
+                           kSupported);
+    return std::nullopt;
+  }
+  static const std::vector<std::string> kNames = {"adam", "adamw", "sgd"};
+  static const std::vector<std::string> kSpelled = {"Adam", "AdamW", "SGD"};
+  const std::optional<std::string> near = Suggest(lower, kNames);
+  const size_t i = near ? static_cast<size_t>(std::ranges::find(kNames, *near) - kNames.begin()) : 0;
+  in.diagnostics().Error("CFG012", in.At("type"), in.Path("type"), fmt::format("unknown optimizer \"{}\"", type),
+                         near ? fmt::format("did you mean \"{}\"? {}", kSpelled[i], kSupported) : kSupported);
+  return std::nullopt;
+}
+
+// One flag may be set alone: it then stands against the default of the other.
+void ReadBetas(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  const Range range = FromUpTo(0, 1);
+  if (params.Has("betas") && !params.IsAuto("betas")) {
+    if (!params.Read("betas", c.betas, range)) return;
+    const std::optional<double> wanted[2] = {flags.adam_beta1, flags.adam_beta2};
+    for (size_t i = 0; i < 2; ++i) {
+      if (!wanted[i] || *wanted[i] == c.betas[i]) continue;
+      const std::string flag = fmt::format("--adam-beta{}", i + 1);
+      params.diagnostics().Error(
+          "CFG008", params.At("betas"), params.Path("betas"),
+          fmt::format("the file says {}, but {} says {}", c.betas[i], flag, *wanted[i]),
+          fmt::format("remove {}, or write \"auto\" in the file so that the flag decides", flag));
+    }
+    return;
+  }
+  const bool is_auto = params.IsAuto("betas");
+  params.Take("betas");
+  std::string source;
+  for (const auto& [flag, name, i] : {std::tuple(flags.adam_beta1, "--adam-beta1", size_t{0}),
+                                      std::tuple(flags.adam_beta2, "--adam-beta2", size_t{1})}) {
+    if (!flag) continue;
+    if (!range.Contains(*flag)) {
+      params.diagnostics().Error("CFG006", params.At("betas"), params.Path("betas"),
+                                 fmt::format("{} ({}) is out of range: it must be {}", *flag, name, range.Text()),
+                                 fmt::format("set a value {}", range.Text()));
+      continue;
+    }
+    c.betas[i] = *flag;
+    source += source.empty() ? name : std::string(", ") + name;
+  }
+  if (source.empty()) source = is_auto ? "default (\"auto\")" : "default";
+  params.Record("betas", fmt::format("[{}, {}]", c.betas[0], c.betas[1]), source);
+}
+
+void ReadLr(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  const auto rule = flags.for_plan ? SectionReader::AutoRule::kDefault : SectionReader::AutoRule::kNeedsFlag;
+  params.Fill("lr", c.lr, flags.lr, "--lr", AtLeast(0), rule);
+}
+
+void ReadAdam(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  params.Read("torch_adam", c.torch_adam);
+  if (c.torch_adam && c.type == OptimizerType::kAdamW) c.weight_decay = 0.01;  // PyTorch's default
+  params.Read("adam_w_mode", c.adam_w_mode);
+  c.decoupled_weight_decay = c.type == OptimizerType::kAdamW || c.adam_w_mode;
+  ReadLr(params, flags, c);
+  ReadBetas(params, flags, c);
+  params.Fill("eps", c.eps, flags.adam_eps, "--adam-eps", AtLeast(0));
+  params.Fill("weight_decay", c.weight_decay, flags.weight_decay, "--weight-decay", AtLeast(0));
+  if (params.Read("bias_correction", c.bias_correction) && !c.bias_correction && c.torch_adam) {
+    params.diagnostics().Error("CFG014", params.At("bias_correction"), params.Path("bias_correction"),
+                               "PyTorch's Adam always corrects the bias, and torch_adam asks for it",
+                               "remove torch_adam or bias_correction");
+  }
+}
+
+void ReadSgd(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  c.decoupled_weight_decay = false;
+  ReadLr(params, flags, c);
+  params.Fill("weight_decay", c.weight_decay, flags.weight_decay, "--weight-decay", AtLeast(0));
+  params.Read("momentum", c.momentum, AtLeast(0));
+  params.Read("dampening", c.dampening);
+  params.Read("nesterov", c.nesterov);
+  if (c.nesterov && (c.momentum <= 0 || c.dampening != 0)) {
+    params.diagnostics().Error(
+        "CFG014", params.At("nesterov"), params.Path("nesterov"),
+        fmt::format("Nesterov needs momentum above 0 and dampening 0; they are {} and {}", c.momentum, c.dampening),
+        "set momentum and remove dampening, or remove nesterov");
+  }
+}
+
+// Clipping sits at the top level; here DeepSpeed refuses it, and silence would train without the user's value.
+void RefuseMaxGradNorm(SectionReader& params) {
+  const JsonValue* value = params.Take("max_grad_norm");
+  if (value == nullptr) return;
+  params.diagnostics().Error(
+      "CFG033", params.At("max_grad_norm"), params.Path("max_grad_norm"),
+      fmt::format("{} stands among the optimizer's parameters, which clip nothing", Describe(*value)),
+      "move it to \"gradient_clipping\" at the top level");
+}
+
+void RecordRule(SectionReader& in, const OptimizerConfig& c, bool written) {
+  in.Record("decoupled_weight_decay", c.decoupled_weight_decay ? "true (p -= lr*wd*p)" : "false (g += wd*p)",
+            fmt::format("derived from type {}", Name(c.type)));
+  if (written && c.type == OptimizerType::kAdam && c.decoupled_weight_decay && c.weight_decay > 0) {
+    in.diagnostics().Notice(
+        "CFG034", in.At("type"), in.Path("type"),
+        fmt::format("Adam decays its weights decoupled, as AdamW does, by {}: adam_w_mode is true", c.weight_decay),
+        "set adam_w_mode to false for L2 decay in the gradient");
+  }
+}
+
+}  // namespace
+
+OptimizerConfig ParseOptimizer(SectionReader in, const TrainFlags& flags) {
+  OptimizerConfig c;
+  if (!in.Exists()) {  // files for Hugging Face leave it to the program, which takes AdamW
+    c.type = OptimizerType::kAdamW;
+    if (!flags.lr && !flags.for_plan) {
+      in.diagnostics().Error("CFG035", in.Here(), "optimizer",
+                             "the file has no optimizer section and --lr is not given",
+                             "write \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}, or pass --lr");
+    }
+    in.Record("type", "AdamW", "default (no section)");
+  } else {
+    const std::optional<OptimizerType> type = ReadType(in);
+    if (!type) {
+      in.Take("params");
+      in.RejectUnread(kKnown);
+      return c;
+    }
+    c.type = *type;
+  }
+  SectionReader params = in.Section("params", SectionKind::kArguments, /*null_is_absent=*/true);
+  RefuseMaxGradNorm(params);
+  if (c.type == OptimizerType::kSgd) {
+    ReadSgd(params, flags, c);
+    params.RejectUnread(kSgdParams);
+  } else {
+    ReadAdam(params, flags, c);
+    params.RejectUnread(kAdamParams);
+  }
+  RecordRule(in, c, in.Exists());
+  in.RejectUnread(kKnown);
+  return c;
+}
+
+}  // namespace trireme

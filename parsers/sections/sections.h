@@ -1,0 +1,33 @@
+// One JSON section, one function, one file. A new section: a struct in config.h, a file here, a line in
+// ParseConfigText.
+#pragma once
+#include <optional>
+#include <span>
+
+#include "parsers/cli.h"
+#include "parsers/config.h"
+#include "parsers/section_reader.h"
+
+namespace trireme {
+
+// Of the batch triangle what file and flags say; parsers/batch_triangle.h derives the rest.
+struct WrittenBatch {
+  std::optional<int64_t> train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps;
+  bool wrong = false;  // one of them was refused, so that deriving makes no sense
+};
+
+// `root` is the reader of the whole file for sections whose keys stand at the top level.
+WrittenBatch ParseBatch(SectionReader& root, const TrainFlags& flags);
+OptimizerConfig ParseOptimizer(SectionReader in, const TrainFlags& flags);
+SchedulerConfig ParseScheduler(SectionReader in, const TrainFlags& flags, const OptimizerConfig& optimizer);
+Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags);
+Bf16Config ParseBf16(SectionReader& root, const TrainFlags& flags);
+DataTypesConfig ParseDataTypes(SectionReader in);
+ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size);
+void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
+TriremeConfig ParseTrireme(SectionReader in);
+void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config);
+
+std::span<const KnownKey> KnownTopLevelKeys();
+
+}  // namespace trireme
