@@ -1,0 +1,215 @@
+#include "engine/trainer/checkpointing.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/file_io.h"
+#include "checkpoint/writer.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/zero/update.h"
+
+namespace trireme {
+namespace {
+
+using checkpoint::CheckpointReader;
+using checkpoint::Order;
+
+struct SavedState {
+  const char* name;
+  DType dtype;
+};
+
+std::vector<SavedState> StatesOf(const Plan& plan, const OptimizerConfig& optimizer) {
+  std::vector<SavedState> states = {{"master", plan.dtypes.master}};
+  for (const char* moment : MomentNames(optimizer)) states.push_back({moment, plan.dtypes.master});
+  return states;
+}
+
+const at::Tensor& TensorOf(const RankState& state, int unit, size_t index) {
+  return index == 0 ? state.masters(unit) : state.moment(unit, static_cast<int>(index) - 1);
+}
+
+Order OrderOf(const OwnedSlice& slice) { return slice.segment->parameter.transposed ? Order::kTransposed : Order::kRowMajor; }
+
+// Where every rank has everything, each saves its share of the units; else each saves its shard.
+bool Saves(const RankState& state, int unit) {
+  const Topology& topology = state.plan().topology;
+  return state.plan().effective_zero_stage > 0 || unit % topology.dp_size == state.dp_rank();
+}
+
+void AddParts(checkpoint::RankWriter& writer, const RankState& state, const OptimizerConfig& optimizer) {
+  const std::vector<SavedState> states = StatesOf(state.plan(), optimizer);
+  std::vector<std::vector<checkpoint::PartSlab>> slabs(static_cast<size_t>(state.num_units()));
+  for (const OwnedSlice& slice : state.OwnedSlices()) {
+    checkpoint::PartSlab slab;
+    slab.tensor = slice.segment->parameter.name;
+    slab.shape = slice.segment->parameter.shape;
+    slab.region = {.boxes = {}, .flat_begin = slice.held_begin, .flat_count = slice.count, .order = OrderOf(slice)};
+    slab.elem_offset = slice.own_begin;
+    slabs[static_cast<size_t>(slice.unit)].push_back(std::move(slab));
+  }
+  for (size_t s = 0; s < states.size(); ++s) {
+    for (int u = 0; u < state.num_units(); ++u) {
+      if (!Saves(state, u)) continue;
+      const at::Tensor flat = TensorOf(state, u, s);
+      const auto fill = [flat](int64_t byte_begin, std::span<std::byte> out) {
+        const at::Tensor bytes = flat.view(at::kByte).narrow(0, byte_begin, static_cast<int64_t>(out.size())).cpu();
+        std::copy_n(static_cast<const std::byte*>(bytes.const_data_ptr()), out.size(), out.data());
+      };
+      writer.AddPart(states[s].name, states[s].dtype, flat.numel(), fill, slabs[static_cast<size_t>(u)]);
+    }
+  }
+}
+
+checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const SaveRequest& request) {
+  const Plan& plan = state.plan();
+  checkpoint::CheckpointMetadata metadata;
+  metadata.topology.world = plan.topology.world_size();
+  metadata.topology.dp = plan.topology.dp_size;
+  metadata.topology.zero_stage = plan.zero_stage;
+  for (int rank = 0; rank < plan.topology.world_size(); ++rank) metadata.topology.ranks.push_back({0, rank, 0, 0, 0});
+  metadata.model_config = request.model_config;
+  metadata.optimizer = request.optimizer;
+  metadata.trainer_state = request.trainer_state;
+  metadata.data_position = request.data_position;
+  metadata.run_config = request.run_config;
+  for (const UnitLayout& unit : plan.units) {
+    for (const Segment& segment : unit.segments) {
+      metadata.parameter_order.push_back(segment.parameter.name);
+      if (!segment.parameter.decay) metadata.parameters[segment.parameter.name].group = 1;
+    }
+  }
+  if (plan.model.tie_word_embeddings) metadata.parameters["lm_head.weight"].alias_of = "transformer.wte.weight";
+  return metadata;
+}
+
+// This rank's file, or why there is none. Every rank passes the same collectives, whatever fails on it.
+checkpoint::RankFileSummary WriteRankFile(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world, const SaveRequest& request,
+                                          const checkpoint::Uuid& uuid) {
+  std::unique_ptr<checkpoint::RankWriter> writer;
+  std::string failure;
+  const auto attempt = [&](const auto& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+  };
+  attempt([&] {
+    writer = std::make_unique<checkpoint::RankWriter>(checkpoint::TemporaryFolder(request.root, request.tag, uuid), world.rank, uuid, request.step);
+    AddParts(*writer, state, optimizer);
+  });
+  const double all_bytes = SumOver(*world.dp, world.device, writer ? static_cast<double>(writer->bytes()) : 0.0);
+  std::string no_space;
+  if (world.rank == 0) {
+    try {
+      checkpoint::RequireFreeSpace(request.root, static_cast<int64_t>(all_bytes));
+    } catch (const Error& error) {
+      no_space = error.what();
+    }
+  }
+  no_space = BroadcastText(*world.dp, world.device, no_space);
+  if (failure.empty()) failure = no_space;
+  checkpoint::RankFileSummary summary;
+  if (failure.empty()) attempt([&] { summary = writer->Finish(); });
+  return failure.empty() ? summary : checkpoint::RankFileSummary::Failed(world.rank, failure);
+}
+
+[[noreturn]] void Fail(const std::string& text, const SaveRequest& request) {
+  throw Error(ErrorCode::kCheckpoint, "TRN010", "checkpoint " + request.tag + " was not saved; the previous one is still the latest\n  " + text,
+              request.root.string(), "free space or mend the folder, then resume from the previous checkpoint");
+}
+
+// Reads `count` elements of a held slice, converted to the type of `out` (1-D view of a flat buffer).
+void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, const std::string& tensor, const std::string& state_name, DType dtype,
+               const at::Tensor& out) {
+  const checkpoint::StateInfo* info = reader.Require(tensor).FindState(state_name);
+  TRIREME_CHECK(info != nullptr, "state " + state_name + " of " + tensor + " was not looked up before");
+  std::vector<std::byte> raw(static_cast<size_t>(slice.count * SizeOf(info->dtype)));
+  reader.ReadFlat(tensor, state_name, slice.held_begin, slice.count, raw, OrderOf(slice));
+  at::Tensor host = at::empty({slice.count}, at::TensorOptions().dtype(ToScalarType(dtype)));
+  checkpoint::ConvertElements(info->dtype, dtype, raw, {static_cast<std::byte*>(host.mutable_data_ptr()), static_cast<size_t>(host.nbytes())});
+  out.copy_(host);
+}
+
+void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::vector<std::string>& states, bool strict_extra) {
+  std::vector<checkpoint::ExpectedTensor> expected;
+  std::vector<std::string> extra;
+  for (const UnitLayout& unit : plan.units) {
+    for (const Segment& segment : unit.segments) expected.push_back({segment.parameter.name, segment.parameter.shape});
+  }
+  if (!strict_extra) {
+    for (const checkpoint::TensorInfo& tensor : reader.tensors()) extra.push_back(tensor.name);
+  }
+  checkpoint::RequireTensors(reader, expected, states, extra);
+}
+
+}  // namespace
+
+void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world, const SaveRequest& request) {
+  Communicator& comm = *world.dp;
+  std::string failure;
+  checkpoint::Uuid uuid{};
+  if (world.rank == 0) {
+    uuid = checkpoint::NewUuid();
+    try {
+      checkpoint::BeginCheckpoint(request.root, request.tag, uuid);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+  }
+  const std::string start = BroadcastText(comm, world.device, failure.empty() ? checkpoint::Hex(uuid) : "failed: " + failure);
+  if (start.starts_with("failed: ")) Fail(start.substr(8), request);
+  checkpoint::ParseHex(start, uuid);
+
+  const checkpoint::RankFileSummary summary = WriteRankFile(state, optimizer, world, request, uuid);
+  const std::vector<std::string> texts = GatherTexts(comm, world.device, summary.ToJson());
+  if (world.rank == 0) {
+    try {
+      std::vector<checkpoint::RankFileSummary> summaries;
+      for (const std::string& text : texts) summaries.push_back(checkpoint::RankFileSummary::FromJson(text));
+      checkpoint::CommitCheckpoint(request.root, request.tag, uuid, summaries, MetadataOf(state, request));
+    } catch (const Error& error) {
+      failure = error.what();
+      checkpoint::AbortCheckpoint(request.root, request.tag, uuid);
+    }
+  }
+  const std::string end = BroadcastText(comm, world.device, failure);
+  if (!end.empty()) Fail(end, request);
+}
+
+void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const CheckpointReader& reader, bool with_moments) {
+  std::vector<SavedState> states = StatesOf(state.plan(), optimizer);
+  if (!with_moments) states.resize(1);
+  std::vector<std::string> names;
+  for (const SavedState& saved : states) names.emplace_back(saved.name);
+  RequireShapes(state.plan(), reader, names, true);
+  for (const OwnedSlice& slice : state.OwnedSlices()) {
+    for (size_t s = 0; s < states.size(); ++s) {
+      ReadSlice(reader, slice, slice.segment->parameter.name, states[s].name, states[s].dtype,
+                TensorOf(state, slice.unit, s).narrow(0, slice.own_begin, slice.count));
+    }
+  }
+  state.SetWeightsFromMasters();
+}
+
+void LoadInitialWeights(RankState& state, const CheckpointReader& reader) {
+  RequireShapes(state.plan(), reader, {"model"}, false);
+  for (const OwnedSlice& slice : state.OwnedSlices()) {
+    ReadSlice(reader, slice, slice.segment->parameter.name, "model", state.plan().dtypes.compute,
+              state.own_weights(slice.unit).narrow(0, slice.own_begin, slice.count));
+  }
+  state.SetMastersFromWeights();
+}
+
+void GatherWeights(RankState& state, Communicator& dp) {
+  const int stage = state.plan().effective_zero_stage;
+  if (stage == 0 || stage == 3) return;
+  for (int u = 0; u < state.num_units(); ++u) dp.AllGather(state.own_weights(u), state.weights(u));
+}
+
+}  // namespace trireme

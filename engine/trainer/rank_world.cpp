@@ -1,0 +1,110 @@
+#include "engine/trainer/rank_world.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/base/env.h"
+#include "engine/base/error.h"
+#include "engine/comm/backends.h"
+
+#ifdef TRIREME_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace trireme {
+namespace {
+
+int CountGpus() {
+#ifdef TRIREME_HAS_CUDA
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // no driver: not an error of a later call
+#endif
+  return 0;
+}
+
+at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local_world) {
+  const int gpus = CountGpus();
+  if (wanted == "cpu" || (wanted.empty() && gpus < std::max<int64_t>(1, local_world))) return at::kCPU;
+  if (local_rank >= gpus) {
+    throw Error(ErrorCode::kDevice, "TRN001",
+                "local rank " + std::to_string(local_rank) + " needs GPU " + std::to_string(local_rank) + ", this host shows " + std::to_string(gpus),
+                "--device cuda", "start at most " + std::to_string(gpus) + " ranks on this host, or use --device cpu");
+  }
+  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+}
+
+at::Tensor Bytes(const std::string& text, int64_t size, at::Device device) {
+  at::Tensor bytes = at::zeros({size}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes.to(device);
+}
+
+void Synchronise(at::Device device) {
+#ifdef TRIREME_HAS_CUDA
+  if (device.is_cuda()) cudaDeviceSynchronize();
+#else
+  (void)device;
+#endif
+}
+
+}  // namespace
+
+RankWorld RankWorld::FromEnvironment(const std::string& device) {
+  const RendezvousInfo info = RendezvousInfo::FromEnvironment();
+  RankWorld world;
+  world.rank = info.rank;
+  world.world_size = info.world;
+  world.local_rank = info.local_rank;
+  world.device = ChooseDevice(device, info.local_rank, env::Integer("LOCAL_WORLD_SIZE").value_or(info.world));
+#ifdef TRIREME_HAS_CUDA
+  if (world.device.is_cuda()) cudaSetDevice(world.device.index());
+#endif
+  if (const auto threads = env::Integer("OMP_NUM_THREADS")) at::set_num_threads(static_cast<int>(*threads));
+  world.store = Store::Connect(info);
+  std::vector<int> ranks(static_cast<size_t>(info.world));
+  for (int rank = 0; rank < info.world; ++rank) ranks[static_cast<size_t>(rank)] = rank;
+  world.dp = world.device.is_cuda() ? MakeNcclCommunicator(world.store, ranks, info.rank, "dp0")
+                                    : MakeGlooCommunicator(world.store, ranks, info.rank, "dp0");
+  return world;
+}
+
+std::vector<std::string> GatherTexts(Communicator& comm, at::Device device, const std::string& mine) {
+  if (comm.size() == 1) return {mine};
+  at::Tensor size = at::zeros({1}, at::kLong);
+  size.fill_(static_cast<int64_t>(mine.size()));
+  at::Tensor sizes = at::zeros({comm.size()}, at::TensorOptions().dtype(at::kLong).device(device));
+  comm.AllGather(size.to(device), sizes);
+  Synchronise(device);
+  sizes = sizes.cpu();
+  const int64_t* lengths = sizes.const_data_ptr<int64_t>();
+  const int64_t longest = std::max<int64_t>(1, *std::max_element(lengths, lengths + comm.size()));
+  at::Tensor all = at::zeros({comm.size() * longest}, at::TensorOptions().dtype(at::kByte).device(device));
+  comm.AllGather(Bytes(mine, longest, device), all);
+  Synchronise(device);
+  all = all.cpu();
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    texts.emplace_back(reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>()) + rank * longest, static_cast<size_t>(lengths[rank]));
+  }
+  return texts;
+}
+
+std::string BroadcastText(Communicator& comm, at::Device device, const std::string& text) {
+  return GatherTexts(comm, device, comm.rank() == 0 ? text : "")[0];
+}
+
+double SumOver(Communicator& comm, at::Device device, double mine) {
+  at::Tensor value = at::zeros({1}, at::kDouble);
+  value.fill_(mine);
+  value = value.to(device);
+  if (comm.size() > 1) comm.AllReduce(value, ReduceOp::kSum);
+  Synchronise(device);
+  return value.item<double>();
+}
+
+}  // namespace trireme

@@ -1,0 +1,103 @@
+#include "engine/trainer/run_texts.h"
+
+#include <nlohmann/json.hpp>
+
+#include "engine/base/error.h"
+
+namespace trireme {
+namespace {
+
+nlohmann::json Parse(std::string_view text, const std::string& where) {
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    throw Error(ErrorCode::kCheckpoint, "TRN011", "is no JSON object", where, "the checkpoint is damaged: run `trireme inspect --verify` on it");
+  }
+  return json;
+}
+
+template <typename T>
+T Member(const nlohmann::json& json, const char* name, const std::string& where) {
+  const auto it = json.find(name);
+  const bool good = it != json.end() && (std::is_same_v<T, bool>          ? it->is_boolean()
+                                         : std::is_floating_point_v<T>    ? it->is_number()
+                                         : std::is_same_v<T, std::string> ? it->is_string()
+                                                                          : it->is_number_integer());
+  if (!good) {
+    throw Error(ErrorCode::kCheckpoint, "TRN011", std::string("member \"") + name + "\" is missing or of a wrong type", where,
+                "the checkpoint is damaged or of a newer version: run `trireme inspect --verify` on it");
+  }
+  return it->get<T>();
+}
+
+}  // namespace
+
+std::string CountersToJson(const RunCounters& c) {
+  return nlohmann::json{{"steps", c.steps},
+                        {"applied_steps", c.applied_steps},
+                        {"skipped_steps", c.skipped_steps},
+                        {"consumed_samples", c.consumed_samples},
+                        {"loss_scale", c.loss_scale}}
+      .dump();
+}
+
+RunCounters CountersFromJson(std::string_view text, const std::string& where) {
+  const nlohmann::json json = Parse(text, where);
+  RunCounters c;
+  c.steps = Member<int64_t>(json, "steps", where);
+  c.applied_steps = Member<int64_t>(json, "applied_steps", where);
+  c.skipped_steps = Member<int64_t>(json, "skipped_steps", where);
+  c.consumed_samples = Member<int64_t>(json, "consumed_samples", where);
+  c.loss_scale = Member<double>(json, "loss_scale", where);
+  return c;
+}
+
+std::string ModelToJson(const ModelSpec& m) {
+  return nlohmann::json{{"model_type", "gpt2"},
+                        {"architectures", {"GPT2LMHeadModel"}},
+                        {"name", m.name},
+                        {"n_layer", m.num_layers},
+                        {"n_embd", m.hidden_size},
+                        {"n_head", m.num_attention_heads},
+                        {"n_inner", m.intermediate_size},
+                        {"vocab_size", m.vocab_size},
+                        {"padded_vocab_size", m.padded_vocab_size},
+                        {"n_positions", m.max_position_embeddings},
+                        {"layer_norm_epsilon", m.layer_norm_epsilon},
+                        {"initializer_range", m.initializer_range},
+                        {"activation_function", "gelu_new"},
+                        {"tie_word_embeddings", m.tie_word_embeddings}}
+      .dump();
+}
+
+ModelSpec ModelFromJson(std::string_view text, const std::string& where) {
+  const nlohmann::json json = Parse(text, where);
+  ModelSpec m;
+  m.name = Member<std::string>(json, "name", where);
+  m.num_layers = Member<int64_t>(json, "n_layer", where);
+  m.hidden_size = Member<int64_t>(json, "n_embd", where);
+  m.num_attention_heads = m.num_key_value_heads = Member<int64_t>(json, "n_head", where);
+  m.intermediate_size = Member<int64_t>(json, "n_inner", where);
+  m.vocab_size = Member<int64_t>(json, "vocab_size", where);
+  m.padded_vocab_size = Member<int64_t>(json, "padded_vocab_size", where);
+  m.max_position_embeddings = Member<int64_t>(json, "n_positions", where);
+  m.layer_norm_epsilon = Member<double>(json, "layer_norm_epsilon", where);
+  m.initializer_range = Member<double>(json, "initializer_range", where);
+  m.tie_word_embeddings = Member<bool>(json, "tie_word_embeddings", where);
+  return m;
+}
+
+std::string OptimizerToJson(const OptimizerConfig& o) {
+  return nlohmann::json{{"type", Name(o.type)},
+                        {"lr", o.lr},
+                        {"betas", o.betas},
+                        {"eps", o.eps},
+                        {"weight_decay", o.weight_decay},
+                        {"bias_correction", o.bias_correction},
+                        {"decoupled_weight_decay", o.decoupled_weight_decay},
+                        {"momentum", o.momentum},
+                        {"dampening", o.dampening},
+                        {"nesterov", o.nesterov}}
+      .dump();
+}
+
+}  // namespace trireme

@@ -1,0 +1,30 @@
+// The small JSON texts of a checkpoint: counters of the run, model description, optimizer.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "parsers/config.h"
+#include "parsers/model_spec.h"
+
+namespace trireme {
+
+struct RunCounters {
+  int64_t steps = 0;             // optimizer steps, skipped ones included
+  int64_t applied_steps = 0;     // updates: Adam's t, the scheduler's position
+  int64_t skipped_steps = 0;
+  int64_t consumed_samples = 0;
+  double loss_scale = 1;
+};
+
+std::string CountersToJson(const RunCounters& counters);
+// Throws Error{kCheckpoint, TRN011} naming `where` and the member that is missing or wrong.
+RunCounters CountersFromJson(std::string_view text, const std::string& where);
+
+// Hugging Face's field names (GPT2Config).
+std::string ModelToJson(const ModelSpec& model);
+ModelSpec ModelFromJson(std::string_view text, const std::string& where);
+
+std::string OptimizerToJson(const OptimizerConfig& optimizer);
+
+}  // namespace trireme

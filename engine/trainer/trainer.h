@@ -1,0 +1,95 @@
+// One rank of a training run: owns config, plan, groups, model, optimizer. No globals: many can live in one process.
+//   Trainer trainer(setup, std::move(world));
+//   trainer.StartStep(fill);  StepResult done = trainer.FinishStep();
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/data/loader.h"
+#include "engine/data/position.h"
+#include "engine/execute/executor.h"
+#include "engine/plan/plan.h"
+#include "engine/trainer/rank_world.h"
+#include "engine/zero/rank_state.h"
+#include "parsers/config.h"
+
+namespace trireme {
+
+struct TrainerSetup {
+  Config config;
+  ModelSpec model;
+  int64_t sequence_length = 0;
+  int64_t train_iters = 0;  // length of the tables of learning rates; a later update uses the last row
+  bool decay_all = false;
+  bool deterministic = false;
+  Recompute recompute = Recompute::kNone;
+};
+
+struct Evaluation {
+  double loss = 0;  // nats per token, mean over all
+  int64_t tokens = 0;
+};
+
+class Trainer {
+ public:
+  Trainer(const TrainerSetup& setup, RankWorld world);
+  ~Trainer();
+
+  // Issues one training step; `fill` gives this rank's micro-batches. FinishStep waits for the oldest step whose result was not
+  // taken. Run one ahead (StartStep, StartStep, FinishStep, ...) and the device never waits for the host. Throws Error when loss or
+  // gradients are not finite in fp32 or fp64 runs (TRN005), or too often in 16-bit ones (TRN006).
+  void StartStep(TokenFill fill);
+  StepResult FinishStep();
+  int64_t steps_started() const { return steps_started_; }    // since the model's first step, skipped ones included
+  int64_t steps_finished() const { return steps_finished_; }
+
+  // The same step by hand: forward gives the mean loss of the micro-batch on this rank.
+  double Forward(TokenFill fill, int64_t micro_batch);
+  void Backward(int64_t micro_batch);
+  void Step();  // then FinishStep
+
+  // Mean loss over `num_batches` global batches of `source` from its start (0: all of it). Training is not touched.
+  Evaluation Evaluate(const data::BatchSource& source, int64_t num_batches);
+
+  // The next step's fill for a source of samples, from consumed_samples() on.
+  TokenFill NextFill(const data::BatchSource& source) const;
+  int64_t consumed_samples() const { return consumed_samples_; }
+
+  void InitialiseWeights(uint64_t seed);
+  void LoadHuggingFace(const std::filesystem::path& folder);
+  // All ranks. Tag: global_step<N>. `position`: of the data, its consumed_samples is filled here.
+  std::string Save(const std::filesystem::path& root, const std::optional<data::DataPosition>& position);
+  // Any saved layout; sets counters. Returns the saved data position, if there is one.
+  std::optional<data::DataPosition> Load(const std::filesystem::path& root);
+  // The weights of a checkpoint alone (generation, evaluation).
+  void LoadWeights(const std::filesystem::path& root);
+
+  UpdateRates RatesOf(int64_t applied_steps) const { return updater_->RatesAt(applied_steps); }
+  const Plan& plan() const { return plan_; }
+  const Config& config() const { return setup_.config; }
+  RankState& state() { return *state_; }
+  Executor& executor() { return *executor_; }
+  RankWorld& world() { return world_; }
+  int64_t planned_bytes() const { return plan_.memory.total(); }
+  // Bytes that this rank's own buffers take: persistent, arena, workspace.
+  int64_t allocated_bytes() const { return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes(); }
+
+ private:
+  void CheckResult(const StepResult& result);
+  StepInputs InputsOf(TokenFill fill) const;
+
+  TrainerSetup setup_;
+  RankWorld world_;
+  Plan plan_;
+  std::unique_ptr<RankState> state_;
+  std::unique_ptr<Updater> updater_;
+  std::unique_ptr<Executor> executor_;
+  int64_t steps_started_ = 0, steps_finished_ = 0, consumed_samples_ = 0;
+  int64_t consecutive_skips_ = 0;
+  std::vector<int64_t> pending_;  // runs whose results were not taken, oldest first
+};
+
+}  // namespace trireme
