@@ -11,32 +11,36 @@
 
 namespace trireme {
 
-// What Forward leaves for Backward: a range of the arena (laid out by UnitSpec::saved) and the tensors that LibTorch returned.
+// What Forward leaves for Backward: a range of the arena (laid out by UnitSpec::saved) and the tensors that LibTorch
+// returned.
 struct Saved {
-  at::Tensor arena;               // uint8 [bytes]
-  std::vector<at::Tensor> pool;   // attention output, log-sum-exp, seeds
+  at::Tensor arena;              // uint8 [bytes]
+  std::vector<at::Tensor> pool;  // attention output, log-sum-exp, seeds
 };
 
 // Views into buffers that the executor owns; a unit allocates nothing of its own but what LibTorch's attention returns.
 // T = tokens of the micro-batch (micro * sequence), h = hidden_size. Undefined tensors: not used by this call.
 struct UnitArgs {
   int64_t micro_batch_size = 0, sequence_length = 0;
-  at::Tensor weights;          // flat, compute type, whole unit
-  at::Tensor tied_weights;     // head with a tied embedding: flat weights of unit 0
-  at::Tensor tokens;           // int32 [micro, seq + 1]: embedding and head. Inputs are the first seq, labels the last seq
-  at::Tensor input;            // x [T, h] of the unit below (not for the embedding)
-  at::Tensor output;           // Forward: x [T, h]; not for the head
-  Saved* saved = nullptr;      // Forward fills, Backward reads; null: nothing is kept (evaluation)
-  at::Tensor workspace;        // uint8, as much as UnitSpec's workspace says
+  at::Tensor weights;       // flat, compute type, whole unit
+  at::Tensor tied_weights;  // head with a tied embedding: flat weights of unit 0
+  at::Tensor tokens;        // int32 [micro, seq + 1]: embedding and head. Inputs are the first seq, labels the last seq
+  at::Tensor input;         // x [T, h] of the unit below (not for the embedding)
+  at::Tensor output;        // Forward: x [T, h]; not for the head
+  Saved* saved = nullptr;   // Forward fills, Backward reads; null: nothing is kept (evaluation)
+  at::Tensor workspace;     // uint8, as much as UnitSpec's workspace says
   // Backward, and the head's Forward in training:
   at::Tensor output_gradient;  // dy [T, h]; may be overwritten by Backward
   at::Tensor input_gradient;   // dx [T, h] (not for the embedding). May not alias output_gradient
   at::Tensor gradients;        // flat, accumulation type, whole unit
-  bool add_gradients = true;   // false: first add of its life: write instead (the executor zeroes the padding between segments)
-  at::Tensor tied_gradients;   // head: flat gradients of unit 0; if !add_tied_gradients the head also zeroes unit 0's other segments
+  bool add_gradients =
+      true;  // false: first add of its life: write instead (the executor zeroes the padding between segments)
+  at::Tensor tied_gradients;  // head: flat gradients of unit 0; if !add_tied_gradients the head also zeroes unit 0's
+                              // other segments
   bool add_tied_gradients = true;
-  double gradient_scale = 1;   // head: d(loss) per token: 1 / (nominal tokens of the step), times the loss scale
-  at::Tensor step_state;       // double [kStepStateSize] (step_state.h): the head adds the sum of losses and the count of tokens
+  double gradient_scale = 1;  // head: d(loss) per token: 1 / (nominal tokens of the step), times the loss scale
+  at::Tensor
+      step_state;  // double [kStepStateSize] (step_state.h): the head adds the sum of losses and the count of tokens
 };
 
 class Unit {
