@@ -13,7 +13,7 @@ for mb in (1,16,64,256,1024):
     ar=t(lambda: dist.all_reduce(x)); rs=t(lambda: dist.reduce_scatter_tensor(o,x)); ag=t(lambda: dist.all_gather_into_tensor(x,o))
     def p2p():
         if r==0: dist.send(x,1)
-        else: dist.recv(x,0)
+        elif r==1: dist.recv(x,0)
     pp=t(p2p)
     if r==0: print(f'{mb} MiB allreduce {ar*1e3:.3f} ms busbw {2*(W-1)/W*mb*2**20/ar/1e9:.0f} GB/s; rs busbw {(W-1)/W*mb*2**20/rs/1e9:.0f}; ag busbw {(W-1)/W*mb*2**20/ag/1e9:.0f}; p2p {mb*2**20/pp/1e9:.0f} GB/s', flush=True)
 dist.destroy_process_group()
