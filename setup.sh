@@ -157,6 +157,10 @@ plan_packages() {  # says what apt will install and how large it is. $@: the pac
       "use Debian 12 or Ubuntu 24.04 with the 'universe' component, or install these by hand"
   fi
   say "will install from the distribution: $*"
+  if [[ -n "$unknown" ]]; then
+    say "  how large that is will be known when the package lists are there; on a bare Debian 12 all of it is 121 MB to download and 480 MB on disk"
+    return
+  fi
   simulation="$(LC_ALL=C apt-get install --no-install-recommends --assume-no "$@" 2>/dev/null || true)"
   grep -E 'newly installed|Need to get|additional disk space|Download size|Space needed' <<<"$simulation" | sed 's/^ */setup:   /' || true
 }
