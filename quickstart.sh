@@ -75,7 +75,7 @@ train() {  # $1: config file; the rest goes to `trireme train`. Progress to the 
   local config="$1"
   shift
   "$trireme" launch "${ranks[@]}" train --deepspeed --deepspeed_config "$config" "${model[@]}" --seq-length "$seq" \
-    --data-path "$out/bible" --split "$split" --eval-interval 600 --eval-iters 200 --save "$out/checkpoint" "$@" 2>&1 | tee -a "$out/train.log"
+    --data-path "$out/bible" --split "$split" --eval-interval 600 --eval-iters 1000000 --save "$out/checkpoint" "$@" 2>&1 | tee -a "$out/train.log"
 }
 
 rm -rf "$out/checkpoint" "$out/train.log"
