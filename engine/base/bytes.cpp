@@ -41,7 +41,7 @@ std::optional<int64_t> ParseBytes(std::string_view text) {
 std::string FormatCount(int64_t count) {
   std::string digits = std::to_string(count < 0 ? -count : count);
   for (int position = static_cast<int>(digits.size()) - 3; position > 0; position -= 3) {
-    digits.insert(static_cast<size_t>(position), ",");
+    digits.insert(static_cast<size_t>(position), 1, ',');
   }
   return count < 0 ? "-" + digits : digits;
 }
