@@ -73,6 +73,7 @@ class Trainer {
   RankState& state() { return *state_; }
   Executor& executor() { return *executor_; }
   RankWorld& world() { return world_; }
+  at::Device device() const { return world_.device; }
   int64_t planned_bytes() const { return plan_.memory.total(); }
   // Bytes that this rank's own buffers take: persistent, arena, workspace.
   int64_t allocated_bytes() const { return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes(); }

@@ -1,0 +1,222 @@
+// `trireme train`: one rank of the trainer.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "engine/base/bytes.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/version.h"
+#include "engine/cli/commands.h"
+#include "engine/cli/progress.h"
+#include "engine/data/sampler.h"
+#include "engine/execute/trace.h"
+#include "engine/trainer/trainer.h"
+#include "parsers/cli.h"
+#include "parsers/model_config.h"
+
+namespace trireme::cli {
+namespace {
+
+// Steps that --trace records: late enough that allocators and caches are warm, few enough to read.
+constexpr int64_t kFirstTracedStep = 3, kTracedSteps = 3;
+
+struct Resolved {
+  Config config;
+  ModelSpec model;
+};
+
+// Everything that can be wrong in files and flags, said before any device or other rank is touched.
+Resolved Resolve(const TrainOptions& options, int64_t world_size, bool first_rank) {
+  Diagnostics diagnostics;
+  Resolved resolved;
+  const int64_t tp_size = options.fill.tensor_model_parallel_size.value_or(1);
+  resolved.model = ResolveModel(options.model, options.init_from, tp_size, diagnostics);
+  ParseResult parsed = ParseConfigFile(options.deepspeed_config, options.fill, world_size, resolved.model.hidden_size);
+  for (const Problem& problem : parsed.diagnostics.problems()) diagnostics.Add(problem);
+  diagnostics.ThrowIfErrors();
+  if (first_rank && !diagnostics.problems().empty()) fmt::print(stderr, "{}", diagnostics.Render());
+  resolved.config = parsed.config;
+  PadVocabulary(resolved.model, resolved.config.tensor_parallel.tp_size);
+  return resolved;
+}
+
+void PrintStart(const TrainOptions& options, const Trainer& trainer) {
+  const Plan& plan = trainer.plan();
+  log::Info("trireme {}: {} with {} parameters, {} layers x {}, {} heads, vocabulary {} ({} with padding)", Version(), plan.model.name,
+            FormatCount(plan.num_parameters), plan.model.num_layers, plan.model.hidden_size, plan.model.num_attention_heads, plan.model.vocab_size,
+            plan.model.padded_vocab_size);
+  for (const Origin& origin : trainer.config().origins) log::Debug("{} = {} ({})", origin.key, origin.value, origin.source);
+  log::Info("{} rank(s) on {}, ZeRO-{}; batch {} = {} x {} micro-batches x {} ranks, {} tokens per step", plan.topology.world_size(),
+            trainer.device().is_cuda() ? "GPUs" : "the CPU", plan.zero_stage, plan.batch.train_batch_size, plan.batch.micro_batch_size,
+            plan.batch.num_micro_batches, plan.topology.dp_size, FormatCount(plan.batch.tokens_per_step()));
+  log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute), Name(plan.dtypes.master),
+            Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
+  log::Info("planned per rank: {} in all ({} of it for the step); allocated {}; {} steps to {}", FormatBytes(trainer.planned_bytes()),
+            FormatBytes(plan.memory.arena + plan.memory.workspace + plan.memory.pool), FormatBytes(trainer.allocated_bytes()), options.train_iters,
+            options.save.empty() ? "no checkpoint folder (--save)" : options.save);
+}
+
+class Run {
+ public:
+  Run(const TrainOptions& options, Trainer& trainer, int64_t log_interval)
+      : options_(options),
+        trainer_(trainer),
+        first_rank_(trainer.world().rank == 0),
+        progress_(trainer, options.train_iters, first_rank_ ? log_interval : 0, first_rank_ ? options.log_json : "") {}
+
+  void Restore(const Config& config) {
+    if (!options_.load.empty()) {
+      saved_ = trainer_.Load(options_.load);
+      log::Info("resumed from {} at step {}, next sample {}", options_.load, trainer_.steps_finished(), trainer_.consumed_samples());
+    } else if (!options_.init_from.empty()) {
+      trainer_.LoadHuggingFace(options_.init_from);
+      log::Info("initial weights from {}", options_.init_from);
+    } else {
+      trainer_.InitialiseWeights(static_cast<uint64_t>(config.seed));
+    }
+  }
+
+  void OpenData(const Config& config, const ModelSpec& model) {
+    const int64_t steps_left = std::max<int64_t>(0, options_.train_iters - trainer_.steps_finished());
+    data::DataRequest request;
+    request.data_path = options_.data_path;
+    request.split = options_.split;
+    request.seq_length = options_.seq_length;
+    request.vocab_size = model.vocab_size;
+    request.train_samples = trainer_.consumed_samples() + steps_left * config.batch.train_batch_size;
+    request.seed = config.seed;
+    request.no_shuffle = options_.no_shuffle;
+    request.saved_num_samples = saved_ ? saved_->num_samples : 0;
+    data_ = data::OpenTrainingData(request);
+    if (!saved_) return;
+    for (const std::string& difference : data::OrderDifferences(*saved_, data_.position)) log::Warn("resumed data order: {}", difference);
+  }
+
+  int Train() {
+    const int64_t first = trainer_.steps_finished();
+    if (first >= options_.train_iters) {
+      log::Warn("nothing to train: {} steps are done and --train-iters is {}", first, options_.train_iters);
+      return 0;
+    }
+    last_time_ = Clock::now();
+    for (int64_t step = first; step < options_.train_iters; ++step) {
+      if (!options_.trace.empty()) Trace(step - first);
+      trainer_.StartStep(trainer_.NextFill(*data_.train));
+      if (trainer_.steps_started() - trainer_.steps_finished() > 1) Finish();
+      if (EndsASection(step + 1)) EndSection(step + 1);
+    }
+    if (tracer_) WriteTrace();
+    return Report(first);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool Evaluates(int64_t done) const {
+    return data_.validation && options_.eval_interval > 0 && (done % options_.eval_interval == 0 || done == options_.train_iters);
+  }
+  bool Saves(int64_t done) const {
+    return !options_.save.empty() && ((options_.save_interval > 0 && done % options_.save_interval == 0) || done == options_.train_iters);
+  }
+  bool EndsASection(int64_t done) const { return Evaluates(done) || Saves(done) || done == options_.train_iters; }
+
+  void EndSection(int64_t done) {
+    while (trainer_.steps_started() > trainer_.steps_finished()) Finish();
+    if (Evaluates(done)) {
+      const Evaluation evaluation = trainer_.Evaluate(*data_.validation, options_.eval_iters);
+      if (first_rank_) {
+        fmt::print("validation at step {} | loss {:.4f} | perplexity {:.3f} | {} tokens\n", done, evaluation.loss, std::exp(evaluation.loss),
+                   FormatCount(evaluation.tokens));
+        std::fflush(stdout);
+      }
+    }
+    if (Saves(done)) {
+      const auto begin = Clock::now();
+      const std::string tag = trainer_.Save(options_.save, data_.position);
+      log::Info("saved {}/{} in {}", options_.save, tag, FormatDuration(std::chrono::duration<double>(Clock::now() - begin).count()));
+    }
+    last_time_ = Clock::now();
+  }
+
+  void Finish() {
+    StepRecord record;
+    record.step = trainer_.steps_finished();
+    record.result = trainer_.FinishStep();
+    record.lr = trainer_.RatesOf(record.result.applied_steps - (record.result.skipped ? 0 : 1)).lr;
+    const auto now = Clock::now();
+    record.seconds = std::chrono::duration<double>(now - last_time_).count();
+    last_time_ = now;
+    progress_.Add(record);
+  }
+
+  void Trace(int64_t since_start) {
+    if (since_start == kFirstTracedStep) {
+      tracer_ = std::make_unique<Tracer>(trainer_.world().rank, trainer_.device().is_cuda(), trainer_.plan());
+      trainer_.executor().Drain();
+      trainer_.executor().set_tracer(tracer_.get());
+    } else if (since_start == kFirstTracedStep + kTracedSteps) {
+      WriteTrace();
+    }
+  }
+
+  void WriteTrace() {
+    trainer_.executor().Drain();
+    trainer_.executor().set_tracer(nullptr);
+    std::string path = options_.trace;
+    if (!first_rank_) path += fmt::format(".rank{}", trainer_.world().rank);
+    tracer_->Write(path);
+    tracer_.reset();
+    log::Info("trace of {} steps in {}: open it in ui.perfetto.dev or chrome://tracing", kTracedSteps, path);
+  }
+
+  int Report(int64_t first) {
+    const int64_t done = trainer_.steps_finished();
+    log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done, trainer_.consumed_samples(),
+              FormatBytes(PeakMemoryBytes(trainer_.device())), FormatBytes(trainer_.planned_bytes()));
+    if (done == options_.train_iters) return 0;
+    throw Error(ErrorCode::kInternal, "TRN031", fmt::format("{} of {} planned steps were done", done, options_.train_iters), "train", "please report it");
+  }
+
+  const TrainOptions& options_;
+  Trainer& trainer_;
+  bool first_rank_;
+  Progress progress_;
+  std::optional<data::DataPosition> saved_;
+  data::TrainingData data_;
+  std::unique_ptr<Tracer> tracer_;
+  Clock::time_point last_time_;
+};
+
+}  // namespace
+
+int RunTrain(Arguments arguments) {
+  const TrainOptions options = ParseTrainFlags(arguments);
+  if (options.help) {
+    fmt::print("{}", TrainHelp());
+    return 0;
+  }
+  const RendezvousInfo place = RendezvousInfo::FromEnvironment();
+  const Resolved resolved = Resolve(options, place.world, place.rank == 0);
+  RankWorld world = RankWorld::FromEnvironment(options.device);
+  TrainerSetup setup;
+  setup.config = resolved.config;
+  setup.model = resolved.model;
+  setup.sequence_length = options.seq_length;
+  setup.train_iters = options.train_iters;
+  setup.decay_all = options.decay_all;
+  setup.deterministic = options.deterministic;
+  Trainer trainer(setup, std::move(world));
+  PrintStart(options, trainer);
+  Run run(options, trainer, options.log_interval.value_or(resolved.config.steps_per_print));
+  run.Restore(resolved.config);
+  run.OpenData(resolved.config, resolved.model);
+  return run.Train();
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,150 @@
+#include "tests/ranks/trainer/tiny_run.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/error.h"
+#include "engine/data/sampler.h"
+#include "tests/support/run_threads.h"
+
+namespace trireme::test {
+
+TrainerSetup SetupOf(const TinyRun& run) {
+  TrainerSetup setup;
+  ModelSpec& model = setup.model;
+  model.name = "tiny";
+  model.num_layers = 3;
+  model.hidden_size = 24;
+  model.num_attention_heads = model.num_key_value_heads = 3;
+  model.intermediate_size = 96;
+  model.vocab_size = 61;
+  model.padded_vocab_size = 64;
+  model.max_position_embeddings = 16;
+  model.tie_word_embeddings = run.tied;
+  Config& config = setup.config;
+  config.fp64 = run.fp64;
+  config.bf16.enabled = run.bf16;
+  config.batch = {run.global_batch, run.global_batch / run.world / run.accumulation, run.accumulation};
+  config.optimizer.type = run.sgd ? OptimizerType::kSgd : OptimizerType::kAdamW;
+  config.optimizer.lr = run.sgd ? 0.03 : 1e-3;
+  config.optimizer.momentum = run.sgd ? 0.9 : 0;
+  config.optimizer.weight_decay = 0.1;
+  config.zero_optimization.zero_stage = run.zero_stage;
+  config.zero_optimization.reduce_bucket_size = config.zero_optimization.allgather_bucket_size = run.bucket;
+  config.zero_optimization.stage3_prefetch_bucket_size = run.bucket;
+  config.gradient_clipping = run.clip;
+  config.world_size = config.dp_size = run.world;
+  setup.sequence_length = 11;
+  setup.train_iters = run.steps;
+  setup.recompute = run.recompute;
+  return setup;
+}
+
+TokenFill SyntheticFill(const Trainer& trainer) {
+  const BatchPlan batch = trainer.plan().batch;
+  const int64_t consumed = trainer.consumed_samples(), vocab = trainer.plan().model.vocab_size;
+  const int dp_size = trainer.plan().topology.dp_size, rank = const_cast<Trainer&>(trainer).state().dp_rank();
+  return [=](int64_t micro_batch, const at::Tensor& tokens) {
+    const int64_t first = data::FirstSample(consumed, micro_batch, rank, dp_size, batch.micro_batch_size);
+    int32_t* out = tokens.mutable_data_ptr<int32_t>();
+    for (int64_t s = 0; s < batch.micro_batch_size; ++s) {
+      uint64_t x = static_cast<uint64_t>(first + s) * 2654435761u + 12345;
+      for (int64_t i = 0; i <= batch.sequence_length; ++i) {
+        x = x * 6364136223846793005ull + 1442695040888963407ull;
+        out[s * (batch.sequence_length + 1) + i] = static_cast<int32_t>((x >> 33) % static_cast<uint64_t>(vocab));
+      }
+    }
+  };
+}
+
+void Collect(Trainer& trainer, Weights& weights) {
+  const RankState& state = trainer.state();
+  for (const OwnedSlice& slice : state.OwnedSlices()) {
+    int64_t logical = 1;
+    for (const int64_t extent : slice.segment->parameter.shape) logical *= extent;
+    std::vector<double>& whole = weights[slice.segment->parameter.name];
+    whole.resize(static_cast<size_t>(logical), NAN);
+    const at::Tensor part = state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).to(at::kDouble).contiguous();
+    std::copy_n(part.const_data_ptr<double>(), slice.count, whole.begin() + slice.held_begin);
+  }
+}
+
+bool ReplicaEquals(Trainer& trainer, const Weights& masters) {
+  const RankState& state = trainer.state();
+  if (trainer.plan().effective_zero_stage == 3) return true;
+  for (int u = 0; u < state.num_units(); ++u) {
+    const at::Tensor& flat = state.weights(u);
+    for (const Segment& segment : trainer.plan().units[static_cast<size_t>(u)].segments) {
+      const std::vector<double>& want = masters.at(segment.parameter.name);
+      const at::Tensor rounded = at::tensor(want, at::kDouble).to(flat.scalar_type());
+      if (!at::equal(flat.narrow(0, segment.begin, static_cast<int64_t>(want.size())), rounded)) return false;
+    }
+  }
+  return true;
+}
+
+Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
+  if (!comms) comms = MakeInProcessWorld(run.world, std::chrono::seconds(60));
+  struct Rank {
+    std::unique_ptr<Trainer> trainer;
+    std::vector<double> losses, norms;
+  };
+  std::vector<Rank> ranks(static_cast<size_t>(run.world));
+  Curve curve;
+  curve.failed = RunThreadRanks(comms, [&](ThreadRank& self) {
+    RankWorld world;
+    world.rank = self.rank;
+    world.world_size = self.world;
+    world.dp = self.MakeCommunicator("dp0");
+    Rank& mine = ranks[static_cast<size_t>(self.rank)];
+    mine.trainer = std::make_unique<Trainer>(SetupOf(run), std::move(world));
+    mine.trainer->InitialiseWeights(7);
+    for (int64_t step = 0; step < run.steps; ++step) {
+      mine.trainer->StartStep(SyntheticFill(*mine.trainer));
+      const StepResult result = mine.trainer->FinishStep();
+      mine.losses.push_back(result.loss);
+      mine.norms.push_back(result.grad_norm);
+    }
+    mine.trainer->executor().Drain();
+  });
+  if (!curve.failed.empty()) return curve;
+  for (Rank& rank : ranks) Collect(*rank.trainer, curve.weights);
+  curve.losses = ranks[0].losses;
+  curve.norms = ranks[0].norms;
+  for (Rank& rank : ranks) {
+    curve.ranks_agree = curve.ranks_agree && rank.losses == curve.losses && rank.norms == curve.norms;
+    curve.replicas_equal = curve.replicas_equal && ReplicaEquals(*rank.trainer, curve.weights);
+  }
+  return curve;
+}
+
+double RelativeDifference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]) / std::max(std::abs(b[i]), 1e-30);
+    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
+  }
+  return largest;
+}
+
+double WeightDifference(const Weights& a, const Weights& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (const auto& [name, want] : b) {
+    const auto got = a.find(name);
+    if (got == a.end() || got->second.size() != want.size()) return INFINITY;
+    const bool fused_bias = name.ends_with("c_attn.bias");  // q | k | v
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (fused_bias && i >= want.size() / 3 && i < 2 * want.size() / 3) continue;
+      difference += (got->second[i] - want[i]) * (got->second[i] - want[i]);
+      norm += want[i] * want[i];
+    }
+  }
+  return std::isnan(difference) ? INFINITY : std::sqrt(difference / norm);
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,48 @@
+// A small GPT trained on in-process ranks: what the layout tests compare. Tokens are a fixed function of the sample's number.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/comm/in_process.h"
+#include "engine/trainer/trainer.h"
+
+namespace trireme::test {
+
+struct TinyRun {
+  int world = 1, zero_stage = 0;
+  int64_t accumulation = 1, global_batch = 18, steps = 12;
+  bool fp64 = true, sgd = false, tied = true, bf16 = false;
+  double clip = 0;  // 0: off
+  int64_t bucket = 3000;  // elements: several units a bucket, several buckets a model
+  Recompute recompute = Recompute::kNone;
+  std::vector<int64_t> evaluate_after;  // steps after which an evaluation runs
+};
+
+using Weights = std::map<std::string, std::vector<double>>;  // logical tensors, vocabulary padding left out, held order
+
+struct Curve {
+  std::string failed;  // "" or what the ranks threw
+  std::vector<double> losses, norms;
+  Weights weights;
+  bool ranks_agree = true;     // every rank reports the same losses and norms, bitwise
+  bool replicas_equal = true;  // every whole copy of the weights is the masters, rounded, bitwise
+};
+
+TrainerSetup SetupOf(const TinyRun& run);
+// This rank's micro-batches of the trainer's next step.
+TokenFill SyntheticFill(const Trainer& trainer);
+// Adds what this rank owns; call it on every rank, one at a time.
+void Collect(Trainer& trainer, Weights& weights);
+
+// Whether this rank's whole weights (ZeRO 0-2) are `masters`, rounded to the compute type.
+bool ReplicaEquals(Trainer& trainer, const Weights& masters);
+
+// Trains on `comms` (or a fresh world) and returns rank 0's curve and the gathered weights.
+Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms = nullptr);
+
+double RelativeDifference(const std::vector<double>& a, const std::vector<double>& b);  // largest over the elements
+// L2 norm of the difference over that of `b`; key biases left out: their exact gradient is zero, so they hold round-off only.
+double WeightDifference(const Weights& a, const Weights& b);
+
+}  // namespace trireme::test
