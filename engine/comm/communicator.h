@@ -73,39 +73,49 @@ class Communicator {
   std::string FlightRecord() const;  // the last operations, one a line; stands in every error text as well
 
  protected:
+  // One operation: `id` in the flight recorder; `number` counts the group's collectives, or the transfers of one pair
+  // in one direction, so that it is the same on every rank that takes part.
+  struct Ticket {
+    int64_t id = 0;
+    int64_t number = 0;
+  };
   struct Transfer {
     bool send;
     at::Tensor tensor;
     int peer;
     CommStream stream;
-    int64_t sequence;
+    Ticket ticket;
   };
   Communicator(std::string name, std::vector<int> ranks, int my_global_rank);
 
-  // Back ends: never called in a group of one; arguments are checked; `sequence` is the operation's number in the
-  // group.
-  virtual void DoAllReduce(const at::Tensor& inout, ReduceOp op, CommStream stream, int64_t sequence) = 0;
+  // Back ends: arguments are checked, and none is called in a group of one.
+  virtual void DoAllReduce(const at::Tensor& inout, ReduceOp op, CommStream stream, Ticket ticket) = 0;
   virtual void DoReduceScatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op, CommStream stream,
-                               int64_t sequence) = 0;
-  virtual void DoAllGather(const at::Tensor& in, const at::Tensor& out, CommStream stream, int64_t sequence) = 0;
-  virtual void DoBroadcast(const at::Tensor& inout, int root, CommStream stream, int64_t sequence) = 0;
+                               Ticket ticket) = 0;
+  virtual void DoAllGather(const at::Tensor& in, const at::Tensor& out, CommStream stream, Ticket ticket) = 0;
+  virtual void DoBroadcast(const at::Tensor& inout, int root, CommStream stream, Ticket ticket) = 0;
   virtual void DoTransfers(std::span<const Transfer> transfers) = 0;  // all posted before the first is waited for
-  virtual void DoBarrier(int64_t sequence) = 0;
+  virtual void DoBarrier(Ticket ticket) = 0;
   virtual void DoGroupStart() {}
   virtual void DoGroupEnd() {}
   virtual void DoAbort() noexcept {}
   virtual void DoCheckHealth() {}
   virtual bool Accepts(const at::Tensor& tensor) const = 0;  // the device
-  virtual void CopyInGroupOfOne(const at::Tensor& from, const at::Tensor& to, CommStream stream);
+  virtual bool DoneOnReturn() const { return true; }         // false: the back end tells the recorder when one ended
+  virtual void Copy(const at::Tensor& from, const at::Tensor& to, CommStream stream);  // in a group of one
 
   FlightRecorder& recorder() const { return *recorder_; }
-  // "dp0: all_reduce #12 BFloat16[1024] on rank 3"
-  std::string Describe(OpKind op, int64_t sequence, const at::Tensor* tensor) const;
+  // "all_reduce #12 fp32[1024]"; Fail adds group, rank, and the flight record.
+  static std::string Describe(OpKind op, Ticket ticket, const at::Tensor* tensor);
+  [[noreturn]] void Fail(const char* id, const std::string& what, const std::string& fix) const;
 
  private:
-  void CheckTensor(const at::Tensor& tensor, const char* what) const;
-  void CheckPair(const at::Tensor& small, const at::Tensor& large) const;
+  void CheckTensor(const at::Tensor& tensor, OpKind op) const;
+  void CheckPair(const at::Tensor& small, const at::Tensor& large, OpKind op) const;
+  void CheckReducible(const at::Tensor& tensor, OpKind op) const;
+  void CheckPeer(int peer, OpKind op, bool self_allowed) const;
   void Post(bool send, const at::Tensor& tensor, int peer, CommStream stream);
+  void RunTransfers(std::span<const Transfer> transfers);
   template <typename Function>
   void Record(OpKind op, const at::Tensor* tensor, int peer, Function run);
 
@@ -113,6 +123,8 @@ class Communicator {
   std::vector<int> ranks_;
   int rank_;
   std::unique_ptr<FlightRecorder> recorder_;
+  int64_t num_collectives_ = 0;
+  std::vector<int64_t> num_sent_, num_received_;  // by peer
   int group_depth_ = 0;
   std::vector<Transfer> pending_;
 };

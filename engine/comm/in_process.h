@@ -24,10 +24,10 @@ struct Fault {
     kCorrupt,  // `amount` is added to one element of what the rank receives; of what it sends, for kSend
     kThrow,    // the rank throws COM015 instead of taking part
   };
-  std::string group;         // "" matches every group
-  std::optional<OpKind> op;  // unset matches every operation
-  int rank = -1;             // rank in the world; -1 matches every rank
-  int64_t nth = 0;           // counts matching operations of one rank from 0
+  std::string group = "";                   // "" matches every group
+  std::optional<OpKind> op = std::nullopt;  // unset matches every operation
+  int rank = -1;                            // rank in the world; -1 matches every rank
+  int64_t nth = 0;                          // counts matching operations of one rank from 0
   Kind kind = Kind::kDrop;
   std::chrono::milliseconds delay{100};
   int64_t element = 0;  // modulo the tensor's size
@@ -54,7 +54,7 @@ class InProcessWorld {
 
   virtual void Inject(const Fault& fault) = 0;
   virtual int64_t FaultsHit() const = 0;                       // how many injected faults took effect so far
-  virtual std::vector<OperationCount> Operations() const = 0;  // sorted by group, op, rank; groups of one included
+  virtual std::vector<OperationCount> Operations() const = 0;  // sorted; groups of one do nothing and are not counted
   virtual void ResetCounts() = 0;                              // forgets counts and faults
 };
 

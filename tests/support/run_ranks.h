@@ -17,8 +17,8 @@
 namespace trireme::test {
 
 struct RankContext {
-  int rank;
-  int world;
+  int rank = 0;
+  int world = 1;
   RendezvousInfo rendezvous;  // on a free port that nobody else can take
 
   std::shared_ptr<Store> store();  // connected at the first call, in which all ranks take part; nullptr if world is 1
