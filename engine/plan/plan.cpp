@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -60,6 +61,17 @@ int MomentsOf(const OptimizerConfig& optimizer) {
 }
 
 }  // namespace
+
+int64_t WorkspaceBytes(const Plan& plan) {
+  const int64_t tokens = plan.batch.tokens_per_micro_batch();
+  int64_t bytes = 0;
+  for (const UnitLayout& unit : plan.units) {
+    for (const WorkspaceSpec& workspace : {unit.spec.forward_workspace, unit.spec.backward_workspace}) {
+      bytes = std::max(bytes, tokens * workspace.bytes_per_token + workspace.fixed_bytes);
+    }
+  }
+  return bytes;
+}
 
 Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& inputs) {
   CheckModel(model, inputs.sequence_length);

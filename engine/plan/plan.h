@@ -131,6 +131,9 @@ struct Plan {
   }
 };
 
+// Scratch of the compute lane: the largest that any unit's Forward or Backward asks for.
+int64_t WorkspaceBytes(const Plan& plan);
+
 // Buckets stop growing here even where reduce_bucket_size and allgather_bucket_size allow more, so that communication
 // starts before the backward pass ends (Megatron-LM's default bucket), and in small models at this share of the model.
 constexpr int64_t kBucketTargetElements = 40'000'000;

@@ -1,51 +1,123 @@
 #include "engine/schedule/arena.h"
 
 #include <algorithm>
-#include <limits>
+#include <map>
+#include <numeric>
+#include <utility>
 
 #include "engine/base/bytes.h"
-#include "engine/base/error.h"
 
 namespace trireme {
+namespace {
 
-int64_t Arena::Allocate(int64_t bytes, const LaneClock& joined) {
-  if (bytes == 0) return 0;
-  bytes = AlignUp(bytes, alignment_);
-  int64_t best = -1, best_gap = std::numeric_limits<int64_t>::max(), end = 0;
-  for (const Range& range : ranges_) {
-    if (range.JoinedBy(joined)) continue;
-    const int64_t gap = range.begin - end;
-    if (gap >= bytes && gap < best_gap) {
-      best = end;
-      best_gap = gap;
+bool HasEnded(const Life& life, const LaneClock& known) {
+  return known[static_cast<size_t>(life.end_lane)] >= life.end;
+}
+
+// Calls `visit(earlier, later)` with the indices of each two lives that may not share bytes.
+template <typename Visit>
+void ForEachConflict(const std::vector<Life>& lives, Visit visit) {
+  std::array<bool, kNumLanes> allocates{};
+  for (const Life& life : lives) allocates[static_cast<size_t>(life.begin_lane)] = true;
+  std::array<LaneClock, kNumLanes> known;
+  for (LaneClock& clock : known) clock.fill(-1);
+  // Nobody has to care for a life that each allocating lane knows to have ended.
+  const auto forgotten = [&](size_t index) {
+    for (size_t lane = 0; lane < kNumLanes; ++lane) {
+      if (allocates[lane] && !HasEnded(lives[index], known[lane])) return false;
     }
-    end = std::max(end, range.end);
+    return true;
+  };
+  std::vector<size_t> active;
+  for (size_t later = 0; later < lives.size(); ++later) {
+    if (lives[later].bytes == 0) continue;
+    for (const size_t earlier : active) {
+      if (!HasEnded(lives[earlier], lives[later].known)) visit(earlier, later);
+    }
+    active.push_back(later);
+    known[static_cast<size_t>(lives[later].begin_lane)] = lives[later].known;
+    if (later % 32 == 0) std::erase_if(active, forgotten);
   }
-  if (best < 0) best = end;
-  const Range taken{best, best + bytes};
-  // Freed ranges under the new one are joined by this lane: whoever joins the new range's end has joined theirs.
-  std::erase_if(ranges_,
-                [&](const Range& r) { return r.freed_by != kLive && r.begin >= taken.begin && r.end <= taken.end; });
-  const auto place = std::upper_bound(ranges_.begin(), ranges_.end(), taken.begin,
-                                      [](int64_t begin, const Range& range) { return begin < range.begin; });
-  ranges_.insert(place, taken);
-  peak_bytes_ = std::max(peak_bytes_, taken.end);
-  return best;
 }
 
-void Arena::Free(int64_t offset, int64_t bytes, Lane lane, int32_t id) {
-  if (bytes == 0) return;
-  const auto range = std::find_if(ranges_.begin(), ranges_.end(),
-                                  [&](const Range& r) { return r.begin == offset && r.freed_by == kLive; });
-  TRIREME_CHECK(range != ranges_.end(), "a freed range is live");
-  range->freed_by = id;
-  range->lane = lane;
+BufferKey WithoutMicroBatch(BufferKey key) {
+  key.micro_batch = -1;
+  return key;
 }
 
-void Arena::Prune(const std::vector<LaneClock>& clocks) {
-  std::erase_if(ranges_, [&](const Range& range) {
-    return std::all_of(clocks.begin(), clocks.end(), [&](const LaneClock& clock) { return range.JoinedBy(clock); });
-  });
+// Lives that get one place.
+class Places {
+ public:
+  explicit Places(const std::vector<Life>& lives) : of_life_(lives.size()) {
+    std::map<BufferKey, int32_t> period;
+    ForEachConflict(lives, [&](size_t earlier, size_t later) {
+      const BufferKey key = WithoutMicroBatch(lives[later].key);
+      if (WithoutMicroBatch(lives[earlier].key) != key) return;
+      int32_t& periods = period.try_emplace(key, 1).first->second;
+      periods = std::max(periods, lives[later].key.micro_batch - lives[earlier].key.micro_batch + 1);
+    });
+    std::map<BufferKey, size_t> numbers;
+    for (size_t i = 0; i < lives.size(); ++i) {
+      BufferKey key = lives[i].key;
+      const auto found = period.find(WithoutMicroBatch(key));
+      if (key.micro_batch >= 0) key.micro_batch %= found == period.end() ? 1 : found->second;
+      const auto [place, is_new] = numbers.try_emplace(key, bytes_.size());
+      if (is_new) bytes_.push_back(0);
+      of_life_[i] = place->second;
+      bytes_[place->second] = std::max(bytes_[place->second], lives[i].bytes);
+    }
+    apart_.assign(bytes_.size() * bytes_.size(), false);
+    ForEachConflict(lives, [&](size_t earlier, size_t later) {
+      const size_t a = of_life_[earlier], b = of_life_[later];
+      apart_[a * bytes_.size() + b] = apart_[b * bytes_.size() + a] = true;
+    });
+  }
+
+  size_t size() const { return bytes_.size(); }
+  size_t OfLife(size_t life) const { return of_life_[life]; }
+  int64_t Bytes(size_t place) const { return bytes_[place]; }
+  bool Apart(size_t a, size_t b) const { return apart_[a * bytes_.size() + b]; }
+
+ private:
+  std::vector<size_t> of_life_;
+  std::vector<int64_t> bytes_;
+  std::vector<bool> apart_;  // matrix
+};
+
+// Lowest offset at which `place` meets none of the placed ones that it must keep apart from.
+int64_t LowestOffset(const Places& places, size_t place, const std::vector<size_t>& placed,
+                     const std::vector<int64_t>& offsets, int64_t alignment) {
+  int64_t offset = 0;
+  for (const size_t other : placed) {  // by offset
+    if (!places.Apart(place, other)) continue;
+    if (offset + places.Bytes(place) <= offsets[other]) break;
+    offset = std::max(offset, AlignUp(offsets[other] + places.Bytes(other), alignment));
+  }
+  return offset;
+}
+
+}  // namespace
+
+Packing PackArena(const std::vector<Life>& lives, int64_t alignment) {
+  const Places places(lives);
+  std::vector<size_t> order(places.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return places.Bytes(a) > places.Bytes(b); });
+
+  Packing packing;
+  std::vector<int64_t> offsets(places.size(), 0);
+  std::vector<size_t> placed;
+  for (const size_t place : order) {
+    if (places.Bytes(place) == 0) continue;
+    offsets[place] = LowestOffset(places, place, placed, offsets, alignment);
+    packing.arena_bytes = std::max(packing.arena_bytes, AlignUp(offsets[place] + places.Bytes(place), alignment));
+    const auto position = std::upper_bound(placed.begin(), placed.end(), offsets[place],
+                                           [&](int64_t offset, size_t other) { return offset < offsets[other]; });
+    placed.insert(position, place);
+  }
+  packing.offsets.reserve(lives.size());
+  for (size_t i = 0; i < lives.size(); ++i) packing.offsets.push_back(offsets[places.OfLife(i)]);
+  return packing;
 }
 
 }  // namespace trireme

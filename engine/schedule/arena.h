@@ -1,4 +1,4 @@
-// Offsets of buffers in one arena that several lanes allocate from, found in program order. Private to this room.
+// Offsets of the buffers of one Program in one arena, from their lives alone. Private to this room.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,36 +8,28 @@
 
 namespace trireme {
 
-// What one instruction knows to have ended: for each lane the id of its latest such instruction; -1: none.
+// What an instruction knows to have ended: for each lane the id of its latest such instruction; -1: none.
 using LaneClock = std::array<int32_t, kNumLanes>;
 
-class Arena {
- public:
-  explicit Arena(int64_t alignment) : alignment_(alignment) {}
-
-  // Best fit among the gaps left by live ranges and by freed ones whose freeing instruction `joined` does not cover.
-  int64_t Allocate(int64_t bytes, const LaneClock& joined);
-  // The range that Allocate returned ends with instruction `id` of `lane`.
-  void Free(int64_t offset, int64_t bytes, Lane lane, int32_t id);
-  // Forgets freed ranges that every one of `clocks` (the lanes that allocate) has joined.
-  void Prune(const std::vector<LaneClock>& clocks);
-
-  int64_t peak_bytes() const { return peak_bytes_; }
-
- private:
-  static constexpr int32_t kLive = -1;
-  struct Range {
-    int64_t begin, end;
-    int32_t freed_by = kLive;
-    Lane lane = Lane::kCompute;
-    bool JoinedBy(const LaneClock& clock) const {
-      return freed_by != kLive && clock[static_cast<size_t>(lane)] >= freed_by;
-    }
-  };
-
-  int64_t alignment_;
-  std::vector<Range> ranges_;  // by begin; a freed range may lie under a live one of a lane that joined it
-  int64_t peak_bytes_ = 0;
+// A buffer from the instruction that writes it first to the one that frees it.
+struct Life {
+  BufferKey key;
+  int64_t bytes = 0;
+  int32_t begin = 0;  // instruction ids
+  int32_t end = 0;
+  Lane begin_lane = Lane::kCompute, end_lane = Lane::kCompute;
+  LaneClock known{};  // by `begin`
 };
+
+struct Packing {
+  std::vector<int64_t> offsets;  // parallel to the lives
+  int64_t arena_bytes = 0;
+};
+
+// Two lives may share bytes only if the later one's beginning knows that the earlier one has ended. `lives` stand in
+// the order of `begin`. A buffer has the same place in every micro-batch (in every n-th one where n of them are live
+// together), so the arena does not depend on the number of micro-batches once all pairs of neighbours have met. Large
+// buffers are placed first, each at the lowest offset that is free ("greedy by size" of arXiv:2001.03288).
+Packing PackArena(const std::vector<Life>& lives, int64_t alignment);
 
 }  // namespace trireme

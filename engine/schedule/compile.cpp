@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr LaneClock kNothing = {-1, -1, -1, -1, -1, -1, -1};
 
+constexpr int32_t kNeverEnds = std::numeric_limits<int32_t>::max();
+
 size_t Index(Lane lane) { return static_cast<size_t>(lane); }
 
 // What happened to one buffer so far.
@@ -23,17 +26,13 @@ struct History {
   unsigned carried_read_lanes = 0;
   bool written = false;  // written or added to in this Program
   bool live = false;     // transient: has a range now
-  int64_t offset = -1, bytes = 0;
+  size_t life = 0;       // the last one: index into lives_
 };
 
 class Compiler {
  public:
-  Compiler(const Program& program, const CompileOptions& options)
-      : program_(program), options_(options), arena_(options.alignment) {
+  Compiler(const Program& program, const CompileOptions& options) : program_(program), options_(options) {
     lane_clocks_.fill(kNothing);
-    for (const Instruction& instruction : program.instructions) {
-      if (Allocates(instruction)) allocates_[Index(instruction.lane)] = true;
-    }
   }
 
   CompiledProgram Compile() {
@@ -47,17 +46,11 @@ class Compiler {
         if (id >= 0) compiled_.instructions[static_cast<size_t>(id)].awaited = true;
       }
     }
-    compiled_.arena_bytes = arena_.peak_bytes();
+    PlaceBuffers();
     return std::move(compiled_);
   }
 
  private:
-  static bool Allocates(const Instruction& instruction) {
-    const auto transient = [](const BufferKey& key) { return !IsPersistent(key.kind); };
-    return std::any_of(instruction.writes.begin(), instruction.writes.end(), transient) ||
-           std::any_of(instruction.adds.begin(), instruction.adds.end(), transient);
-  }
-
   bool BeginsLife(const Instruction& instruction) {
     const auto begins = [&](const BufferKey& key) { return !IsPersistent(key.kind) && !buffers_[key].live; };
     return std::any_of(instruction.writes.begin(), instruction.writes.end(), begins) ||
@@ -72,8 +65,10 @@ class Compiler {
     const LaneClock clock = Wait(compiled);
     Carry(compiled);
     for (const BufferKey& key : instruction.reads) compiled.reads.push_back(Read(key));
-    for (const BufferKey& key : instruction.writes) compiled.writes.push_back(Write(key, clock, /*adds=*/false));
-    for (const BufferKey& key : instruction.adds) compiled.adds.push_back(Write(key, clock, /*adds=*/true));
+    for (const BufferKey& key : instruction.writes)
+      compiled.writes.push_back(Write(key, instruction, clock, /*adds=*/false));
+    for (const BufferKey& key : instruction.adds)
+      compiled.adds.push_back(Write(key, instruction, clock, /*adds=*/true));
     Record(instruction);
     compiled_.peak_pool_bytes = std::max(compiled_.peak_pool_bytes, pool_bytes_);
     for (const BufferKey& key : instruction.frees) Free(instruction, key);
@@ -176,13 +171,14 @@ class Compiler {
     return UseOf(key, history);
   }
 
-  BufferUse Write(const BufferKey& key, const LaneClock& clock, bool adds) {
+  BufferUse Write(const BufferKey& key, const Instruction& instruction, const LaneClock& clock, bool adds) {
     History& history = buffers_[key];
     const bool first = IsPersistent(key.kind) ? !history.written : !history.live;
     if (!IsPersistent(key.kind) && !history.live) {
       history.live = true;
-      history.bytes = options_.bytes(key);
-      history.offset = arena_.Allocate(history.bytes, clock);
+      history.life = lives_.size();
+      lives_.push_back(
+          {key, options_.bytes(key), instruction.id, kNeverEnds, instruction.lane, instruction.lane, clock});
       if (options_.pool_bytes) pool_bytes_ += options_.pool_bytes(key);
     }
     history.written = true;
@@ -191,9 +187,22 @@ class Compiler {
     return use;
   }
 
+  // A transient buffer's offset is the index of its life until PlaceBuffers.
   BufferUse UseOf(const BufferKey& key, const History& history) const {
-    return IsPersistent(key.kind) ? BufferUse{key, -1, options_.bytes(key), false}
-                                  : BufferUse{key, history.offset, history.bytes, false};
+    if (IsPersistent(key.kind)) return {key, -1, options_.bytes(key), false};
+    return {key, static_cast<int64_t>(history.life), lives_[history.life].bytes, false};
+  }
+
+  void PlaceBuffers() {
+    const Packing packing = PackArena(lives_, options_.alignment);
+    compiled_.arena_bytes = packing.arena_bytes;
+    for (CompiledInstruction& compiled : compiled_.instructions) {
+      for (auto* uses : {&compiled.reads, &compiled.writes, &compiled.adds}) {
+        for (BufferUse& use : *uses) {
+          if (!IsPersistent(use.key.kind)) use.offset = packing.offsets[static_cast<size_t>(use.offset)];
+        }
+      }
+    }
   }
 
   void Record(const Instruction& instruction) {
@@ -216,25 +225,20 @@ class Compiler {
   void Free(const Instruction& instruction, const BufferKey& key) {
     History& history = buffers_[key];
     TRIREME_CHECK(!IsPersistent(key.kind) && history.live, "freed without being live: " + Describe(key));
-    arena_.Free(history.offset, history.bytes, instruction.lane, instruction.id);
+    lives_[history.life].end = instruction.id;
+    lives_[history.life].end_lane = instruction.lane;
     if (options_.pool_bytes) pool_bytes_ -= options_.pool_bytes(key);
     history.live = false;
-    std::vector<LaneClock> clocks;
-    for (size_t lane = 0; lane < kNumLanes; ++lane) {
-      if (allocates_[lane]) clocks.push_back(lane_clocks_[lane]);
-    }
-    arena_.Prune(clocks);
   }
 
   const Program& program_;
   const CompileOptions& options_;
-  Arena arena_;
   CompiledProgram compiled_;
   std::map<BufferKey, History> buffers_;
+  std::vector<Life> lives_;
   std::array<LaneClock, kNumLanes> lane_clocks_;  // what each lane's next instruction knows without waiting
   std::vector<LaneClock> start_clocks_;           // what each instruction knows when it starts
   std::array<std::vector<int32_t>, kNumLanes> frees_;
-  std::array<bool, kNumLanes> allocates_{};
   int64_t pool_bytes_ = 0;
 };
 

@@ -157,13 +157,17 @@ class ZeroBuilder {
     if (sharded_) GatherUpToNextPhase();
     for (int unit = bucket.first; unit <= bucket.last; ++unit) Forward(unit, i);
     if (!sharded_) return;
-    if (!IsLast(bucket) || !train_) {
+    if (!IsLast(bucket)) {
       Release(bucket, i, kForwardSlot);
+    } else if (!train_) {  // StepStats follows the head's Forward, and what uses the arena next follows StepStats
+      std::vector<BufferKey>& frees = program_.instructions.back().frees;
+      for (int unit = bucket.first; unit <= bucket.last; ++unit) frees.push_back(Weights(unit, i, kForwardSlot));
+      if (ReadsGatheredTied()) frees.push_back(Weights(0, i, kTiedSlot));
     } else {  // kept for the backward pass, but for what that does not read
       Release({head_, head_}, i, kForwardSlot);
       if (bucket.first == 0) Release({0, 0}, i, kForwardSlot);
     }
-    if (IsLast(bucket) && ReadsGatheredTied()) Release({0, 0}, i, kTiedSlot);
+    if (train_ && IsLast(bucket) && ReadsGatheredTied()) Release({0, 0}, i, kTiedSlot);
   }
 
   void BackwardBucket(const UnitRange& bucket, int i) {

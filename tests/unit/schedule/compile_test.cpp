@@ -121,12 +121,36 @@ TEST_F(CompileTest, FreedRangeIsNotReusedByALaneThatDidNotJoin) {
   EXPECT_EQ(joined.arena_bytes, 400);
 }
 
-TEST_F(CompileTest, GapIsFilledByTheBufferThatFitsBest) {
-  Add(Lane::kCompute, {}, {Temp(4), Temp(0), Temp(1), Temp(2)});  // 500 100 200 300
-  Add(Lane::kCompute, {}, {}, {}, {Temp(4)});
-  Add(Lane::kCompute, {}, {}, {}, {Temp(1)});
-  Add(Lane::kCompute, {}, {{BufferKind::kTokens, 1, 0, 0, 0}});
-  EXPECT_EQ(Run().instructions[3].writes[0].offset, 600);
+TEST_F(CompileTest, LargeBuffersComeFirstAndSmallOnesFillGaps) {
+  Add(Lane::kCompute, {}, {Temp(0)});                          // 100, to the end
+  Add(Lane::kCompute, {}, {Temp(4)});                          // 500
+  Add(Lane::kCompute, {}, {Temp(2)}, {}, {Temp(4)});           // 300 beside 500
+  Add(Lane::kCompute, {}, {Temp(3)}, {}, {Temp(2), Temp(3)});  // 400 beside 300
+  Add(Lane::kCompute, {}, {}, {}, {Temp(0)});
+  const CompiledProgram program = Run();
+  EXPECT_EQ(program.instructions[1].writes[0].offset, 0);
+  EXPECT_EQ(program.instructions[3].writes[0].offset, 0);
+  EXPECT_EQ(program.instructions[2].writes[0].offset, 500);
+  EXPECT_EQ(program.instructions[0].writes[0].offset, 800);
+  EXPECT_EQ(program.arena_bytes, 900);
+}
+
+TEST_F(CompileTest, MicroBatchesTakeTheSamePlaces) {
+  const auto temp = [](int micro_batch, int16_t unit) {
+    return BufferKey{BufferKind::kBoundary, unit, 0, micro_batch, 0};
+  };
+  for (int i = 0; i < 4; ++i) {
+    Add(Lane::kUp, {}, {temp(i, 0)});  // the next one is loaded while this one is in use
+    if (i > 0) Add(Lane::kCompute, {temp(i - 1, 0)}, {temp(i - 1, 1)}, {}, {temp(i - 1, 0), temp(i - 1, 1)});
+  }
+  Add(Lane::kCompute, {}, {}, {}, {temp(3, 0)});
+  const CompiledProgram program = Run(/*max_unjoined_frees=*/0);
+  const auto offset = [&](size_t id) { return program.instructions[id].writes[0].offset; };
+  EXPECT_NE(offset(0), offset(1));
+  EXPECT_EQ(offset(0), offset(3));
+  EXPECT_EQ(offset(1), offset(5));
+  EXPECT_EQ(offset(2), offset(4));
+  EXPECT_EQ(program.arena_bytes, 400);
 }
 
 TEST_F(CompileTest, WrongProgramsAreRefused) {
