@@ -65,6 +65,8 @@ TEST(Layers, AnIncludeThatIsNotFromTheRootIsFound) {
   const Tree tree = {{"engine/plan/plan.h", ""}, {"engine/plan/plan.cpp", Inc("plan.h")}};
   EXPECT_EQ("engine/plan/plan.cpp:1: \"plan.h\" is no file seen from the root of the sources\n",
             Text(CheckLayers(tree)));
+  EXPECT_EQ("",
+            Text(CheckLayers({{"tests/unit/plan/tools.h", ""}, {"tests/unit/plan/plan_test.cpp", Inc("tools.h")}})));
 }
 
 TEST(Layers, ARoomThatThePictureLacksIsFound) {
