@@ -341,9 +341,12 @@ void SectionReader::ReportKnown(const JsonMember& member, const KnownKey& known,
     no_effect.push_back(&known);
     no_effect_members.push_back(&member);
   } else if (known.default_value == "true" || IsOn(member.value)) {
-    diagnostics().Error("CFG009", {context_->file, member.line, member.column}, Path(member.key),
-                        fmt::format("DeepSpeed knows this key, but {} is not supported here", Describe(member.value)),
-                        std::string(known.why));
+    const bool section = member.value.kind == Kind::kObject;
+    diagnostics().Error(
+        "CFG009", {context_->file, member.line, member.column}, Path(member.key),
+        section ? "DeepSpeed knows this section; it is on, and not supported here"
+                : fmt::format("DeepSpeed knows this key, but {} is not supported here", Describe(member.value)),
+        std::string(known.why));
   }
 }
 

@@ -1,0 +1,267 @@
+// Each section: its rules, its conversions, its old names.
+#include <gtest/gtest.h>
+
+#include "config_testing.h"
+
+namespace trireme {
+namespace {
+
+using testing::Contains;
+using testing::ErrorKeys;
+using testing::Errors;
+using testing::Has;
+using testing::ParseKeys;
+using Keys = std::vector<std::string>;
+
+ParseResult Optimizer(const std::string& section, const TrainFlags& flags = {}) {
+  return ParseKeys("\"optimizer\": " + section, flags);
+}
+
+TEST(OptimizerSection, CFG_14_TheRuleOfDecayIsResolvedAndSaid) {
+  const ParseResult adam = Optimizer(R"({"type":"Adam","params":{"lr":1e-3,"weight_decay":0.1}})");
+  EXPECT_TRUE(adam.config.optimizer.decoupled_weight_decay);
+  EXPECT_TRUE(Has(adam, Severity::kNotice, "CFG034", "optimizer.type"));
+  const ParseResult l2 = Optimizer(R"({"type":"adam","params":{"adam_w_mode":false,"weight_decay":0.1}})");
+  EXPECT_FALSE(l2.config.optimizer.decoupled_weight_decay);
+  EXPECT_EQ(0.1, l2.config.optimizer.weight_decay);
+  const ParseResult adamw = Optimizer(R"({"type":"AdamW","params":{"adam_w_mode":false}})");
+  EXPECT_TRUE(adamw.config.optimizer.decoupled_weight_decay);
+  EXPECT_EQ(0.0, adamw.config.optimizer.weight_decay);
+  EXPECT_EQ(0.01, Optimizer(R"({"type":"AdamW","params":{"torch_adam":true}})").config.optimizer.weight_decay);
+  EXPECT_EQ(0.0, Optimizer(R"({"type":"Adam","params":{"torch_adam":true}})").config.optimizer.weight_decay);
+}
+
+TEST(OptimizerSection, CFG_15_ClippingAmongTheParametersIsRefused) {
+  const ParseResult r = Optimizer(R"({"type":"Adam","params":{"lr":6e-4,"max_grad_norm":1.0}})");
+  ASSERT_EQ(Keys{"CFG033 optimizer.params.max_grad_norm"}, ErrorKeys(r));
+  EXPECT_TRUE(Contains(Errors(r)[0].fix, "gradient_clipping"));
+  EXPECT_EQ(Keys{"CFG033 optimizer.params.max_grad_norm"},
+            ErrorKeys(Optimizer(R"({"type":"SGD","params":{"max_grad_norm":0}})")));
+}
+
+TEST(OptimizerSection, CFG_20_UnknownAndUnsupportedNamesListTheSupportedOnes) {
+  const ParseResult lion = Optimizer(R"({"type":"Lion","params":{"lr":1e-4}})");
+  ASSERT_EQ(Keys{"CFG009 optimizer.type"}, ErrorKeys(lion));
+  EXPECT_EQ("supported: Adam, AdamW, SGD", Errors(lion)[0].fix);
+  EXPECT_EQ(Keys{"CFG012 optimizer.type"}, ErrorKeys(Optimizer(R"({"type":"Admaw","params":{}})")));
+  EXPECT_TRUE(Contains(Errors(Optimizer(R"({"type":"Admaw"})"))[0].fix, "did you mean \"AdamW\"?"));
+  EXPECT_TRUE(Contains(Errors(Optimizer(R"({"type":"sgd"})"))[0].fix, "did you mean \"SGD\"?"));
+  EXPECT_EQ(Keys{"CFG012 optimizer.type"}, ErrorKeys(Optimizer(R"({"params":{}})")));
+  EXPECT_EQ(Keys{"CFG005 optimizer.type"}, ErrorKeys(Optimizer(R"({"type":3})")));
+}
+
+TEST(OptimizerSection, TypesAndRangesOfTheParameters) {
+  const auto wrong = [](const std::string& params) {
+    return ErrorKeys(Optimizer(R"({"type":"Adam","params":{)" + params + "}}"));
+  };
+  EXPECT_EQ(Keys{"CFG005 optimizer.params.lr"}, wrong(R"("lr":"1e-4")"));
+  EXPECT_EQ(Keys{"CFG006 optimizer.params.lr"}, wrong(R"("lr":-1)"));
+  EXPECT_EQ(Keys{"CFG005 optimizer.params.betas"}, wrong(R"("betas":[0.9])"));
+  EXPECT_EQ(Keys{"CFG005 optimizer.params.betas"}, wrong(R"("betas":0.9)"));
+  EXPECT_EQ(Keys{"CFG006 optimizer.params.betas"}, wrong(R"("betas":[0.9,1.0])"));
+  EXPECT_EQ(Keys{"CFG004 optimizer.params.adamw_mode"}, wrong(R"("adamw_mode":true)"));
+  EXPECT_EQ(Keys{"CFG009 optimizer.params.amsgrad"}, wrong(R"("amsgrad":true)"));
+  EXPECT_EQ(Keys{}, wrong(R"("amsgrad":false,"set_grad_none":false)"));
+  EXPECT_EQ(Keys{"CFG004 optimizer.params.momentum"}, wrong(R"("momentum":0.9)"));
+  EXPECT_EQ(Keys{"CFG014 optimizer.params.bias_correction"}, wrong(R"("torch_adam":true,"bias_correction":false)"));
+}
+
+TEST(OptimizerSection, Sgd) {
+  const ParseResult r =
+      Optimizer(R"({"type":"SGD","params":{"lr":0.03,"momentum":0.9,"weight_decay":0.1,"nesterov":true}})");
+  ASSERT_EQ(Keys{}, ErrorKeys(r)) << r.diagnostics.Render();
+  EXPECT_EQ(OptimizerType::kSgd, r.config.optimizer.type);
+  EXPECT_EQ(0.9, r.config.optimizer.momentum);
+  EXPECT_FALSE(r.config.optimizer.decoupled_weight_decay);
+  EXPECT_EQ(Keys{"CFG014 optimizer.params.nesterov"},
+            ErrorKeys(Optimizer(R"({"type":"SGD","params":{"nesterov":true}})")));
+}
+
+TEST(OptimizerSection, AbsentSectionNeedsALearningRate) {
+  EXPECT_EQ(Keys{"CFG035 optimizer"}, ErrorKeys(ParseKeys(R"("gradient_clipping":1)", TrainFlags{})));
+  EXPECT_EQ(OptimizerType::kAdamW, ParseKeys(R"("gradient_clipping":1)").config.optimizer.type);
+  TrainFlags plan;
+  plan.for_plan = true;
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("gradient_clipping":1)", plan)));
+}
+
+ParseResult Scheduler(const std::string& section, const TrainFlags& flags = testing::WithLr(0.5)) {
+  return ParseKeys("\"scheduler\": " + section, flags);
+}
+
+TEST(SchedulerSection, DefaultsOfTheFive) {
+  const SchedulerConfig warmup = Scheduler(R"({"type":"WarmupLR","params":{}})").config.scheduler;
+  EXPECT_EQ(0.5, warmup.warmup_max_lr);  // the optimizer's
+  EXPECT_EQ(1000, warmup.warmup_num_steps);
+  EXPECT_EQ(WarmupType::kLog, warmup.warmup_type);
+  const SchedulerConfig decay =
+      Scheduler(R"({"type":"WarmupDecayLR","params":{"total_num_steps":5000}})").config.scheduler;
+  EXPECT_EQ(1e-3, decay.warmup_max_lr);  // not the optimizer's
+  EXPECT_EQ(5000, decay.total_num_steps);
+  EXPECT_EQ(0.5, Scheduler(R"({"type":"WarmupDecayLR","params":{"total_num_steps":9,"warmup_max_lr":null}})")
+                     .config.scheduler.warmup_max_lr);
+  const SchedulerConfig cosine =
+      Scheduler(R"({"type":"WarmupCosineLR","params":{"total_num_steps":5000,"warmup_type":"linear"}})")
+          .config.scheduler;
+  EXPECT_EQ(1e-4, cosine.cos_min_ratio);
+  EXPECT_EQ(WarmupType::kLinear, cosine.warmup_type);
+  EXPECT_EQ(2000, Scheduler(R"({"type":"LRRangeTest","params":{}})").config.scheduler.lr_range_test_step_size);
+  const SchedulerConfig cycle =
+      Scheduler(R"({"type":"OneCycle","params":{"cycle_min_lr":0.1,"cycle_max_lr":1.1,"cycle_first_step_size":2,
+        "cycle_first_stair_count":3}})")
+          .config.scheduler;
+  EXPECT_EQ(2, cycle.cycle_second_step_size);
+  EXPECT_EQ(3, cycle.cycle_second_stair_count);
+  EXPECT_TRUE(cycle.cycle_momentum);
+}
+
+TEST(SchedulerSection, MissingUnknownAndWrongParameters) {
+  EXPECT_EQ(Keys{"CFG040 scheduler.params.total_num_steps"},
+            ErrorKeys(Scheduler(R"({"type":"WarmupDecayLR","params":{}})")));
+  EXPECT_EQ((Keys{"CFG040 scheduler.params.cycle_min_lr", "CFG040 scheduler.params.cycle_max_lr"}),
+            ErrorKeys(Scheduler(R"({"type":"OneCycle","params":{}})")));
+  EXPECT_EQ(Keys{"CFG040 scheduler.params"}, ErrorKeys(Scheduler(R"({"type":"WarmupLR"})")));
+  EXPECT_EQ(Keys{"CFG004 scheduler.params.warmup_max_lr"},
+            ErrorKeys(Scheduler(R"({"type":"WarmupCosineLR","params":{"total_num_steps":5000,"warmup_max_lr":1}})")));
+  EXPECT_EQ(Keys{"CFG005 scheduler.params.warmup_num_steps"},
+            ErrorKeys(Scheduler(R"({"type":"WarmupLR","params":{"warmup_num_steps":1.5}})")));
+  EXPECT_EQ(Keys{"CFG006 scheduler.params.cycle_first_step_size"},
+            ErrorKeys(Scheduler(
+                R"({"type":"OneCycle","params":{"cycle_min_lr":0,"cycle_max_lr":1,"cycle_first_step_size":0}})")));
+  EXPECT_EQ(Keys{"CFG006 scheduler.params.lr_range_test_step_size"},
+            ErrorKeys(Scheduler(R"({"type":"LRRangeTest","params":{"lr_range_test_step_size":0}})")));
+  EXPECT_EQ(Keys{"CFG009 scheduler.type"}, ErrorKeys(Scheduler(R"({"type":"StepLR","params":{}})")));
+  EXPECT_EQ(Keys{"CFG012 scheduler.type"}, ErrorKeys(Scheduler(R"({"type":"warmuplr","params":{}})")));
+  EXPECT_EQ("write \"WarmupLR\"", Errors(Scheduler(R"({"type":"warmuplr","params":{}})"))[0].fix);
+}
+
+// 1 warms up as 2 does; 0 has no meaning, and DeepSpeed refuses it.
+TEST(SchedulerSection, CFG_17_ShortWarmUps) {
+  EXPECT_EQ(Keys{"CFG006 scheduler.params.warmup_num_steps"},
+            ErrorKeys(Scheduler(R"({"type":"WarmupDecayLR","params":{"warmup_num_steps":0,"total_num_steps":10}})")));
+  EXPECT_EQ(Keys{},
+            ErrorKeys(Scheduler(R"({"type":"WarmupDecayLR","params":{"warmup_num_steps":1,"total_num_steps":10}})")));
+}
+
+TEST(SchedulerSection, Warnings) {
+  const ParseResult r = Scheduler(
+      R"({"type":"WarmupDecayLR","params":{"warmup_num_steps":20,"total_num_steps":10,"warmup_type":"cubic"}})");
+  EXPECT_EQ(Keys{}, ErrorKeys(r));
+  EXPECT_TRUE(Has(r, Severity::kWarning, "CFG041", "scheduler.params.total_num_steps"));
+  EXPECT_TRUE(Has(r, Severity::kWarning, "CFG042", "scheduler.params.warmup_max_lr"));
+  EXPECT_TRUE(Has(r, Severity::kWarning, "CFG012", "scheduler.params.warmup_type"));
+  EXPECT_EQ(WarmupType::kLog, r.config.scheduler.warmup_type);
+}
+
+ParseResult Zero(const std::string& keys, int64_t hidden = 0) {
+  return ParseKeys("\"zero_optimization\": {" + keys + "}", testing::WithLr(), hidden);
+}
+
+TEST(ZeroSection, StageIsConvertedAsDeepSpeedDoes) {
+  EXPECT_EQ(2, Zero(R"("stage":"2")").config.zero_optimization.zero_stage);
+  EXPECT_EQ(2, Zero(R"("stage":2.0)").config.zero_optimization.zero_stage);
+  EXPECT_EQ(1, Zero(R"("stage":true)").config.zero_optimization.zero_stage);
+  EXPECT_EQ(0, Zero(R"("stage":"auto")").config.zero_optimization.zero_stage);
+  for (const char* wrong : {"4", "-1", "1.5", "null", "[0, 1]", "\"two\""}) {
+    EXPECT_EQ(1u, Errors(Zero("\"stage\":" + std::string(wrong))).size()) << wrong;
+  }
+}
+
+TEST(ZeroSection, CFG_05_BucketSizesAreWholeNumbers) {
+  EXPECT_EQ(15099494, Zero(R"("stage":3,"stage3_prefetch_bucket_size":"auto")", 4096)
+                          .config.zero_optimization.stage3_prefetch_bucket_size);
+  EXPECT_EQ(40960, Zero(R"("stage":3,"stage3_param_persistence_threshold":"auto")", 4096)
+                       .config.zero_optimization.stage3_param_persistence_threshold);
+  EXPECT_EQ(16777216, Zero(R"("reduce_bucket_size":"auto")", 4096).config.zero_optimization.reduce_bucket_size);
+  EXPECT_EQ(500000000,
+            Zero(R"("stage3_prefetch_bucket_size":5e8)", 4096).config.zero_optimization.stage3_prefetch_bucket_size);
+  const ParseResult fraction = Zero(R"("stage":3,"stage3_prefetch_bucket_size":15099494.4)", 4096);
+  ASSERT_EQ(Keys{"CFG005 zero_optimization.stage3_prefetch_bucket_size"}, ErrorKeys(fraction));
+  EXPECT_TRUE(Contains(Errors(fraction)[0].fix, "15099494"));
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("reduce_bucket_size":"500000000")")));
+  EXPECT_EQ(100000000000000, Zero(R"("sub_group_size":1e14)").config.zero_optimization.sub_group_size);
+  for (const char* wrong : {"\"5e8\"", "1.5", "-1", "1e20"}) {
+    EXPECT_EQ(1u, Errors(Zero("\"reduce_bucket_size\":" + std::string(wrong))).size()) << wrong;
+  }
+  EXPECT_EQ(Keys{"CFG006 zero_optimization.allgather_bucket_size"},
+            ErrorKeys(Zero(R"("stage":1,"allgather_bucket_size":7)")));
+}
+
+TEST(ZeroSection, OverlapFollowsTheStage) {
+  EXPECT_TRUE(Zero(R"("stage":3)").config.zero_optimization.overlap_comm);
+  EXPECT_FALSE(Zero(R"("stage":2)").config.zero_optimization.overlap_comm);
+  EXPECT_TRUE(Zero(R"("stage":1,"overlap_comm":true)").config.zero_optimization.overlap_comm);
+  EXPECT_TRUE(Zero(R"("stage":3,"overlap_comm":null)").config.zero_optimization.overlap_comm);
+}
+
+TEST(ZeroSection, OldNamesAndTheOldForm) {
+  EXPECT_EQ(7, Zero(R"("stage":3,"prefetch_bucket_size":7)").config.zero_optimization.stage3_prefetch_bucket_size);
+  EXPECT_EQ(Keys{"CFG011 zero_optimization.prefetch_bucket_size"},
+            ErrorKeys(Zero(R"("stage3_prefetch_bucket_size":7,"prefetch_bucket_size":7)")));
+  EXPECT_TRUE(Zero(R"("stage3_gather_fp16_weights_on_model_save":true)")
+                  .config.zero_optimization.stage3_gather_16bit_weights_on_model_save);
+  const ParseResult old = ParseKeys(R"("zero_optimization":true,"allgather_size":500)");
+  EXPECT_EQ(Keys{}, ErrorKeys(old));
+  EXPECT_EQ(1, old.config.zero_optimization.zero_stage);
+  EXPECT_EQ(500, old.config.zero_optimization.allgather_bucket_size);
+  EXPECT_EQ(Keys{"CFG004 zero_optimization.cpu_offload_params"}, ErrorKeys(Zero(R"("cpu_offload_params":true)")));
+}
+
+TEST(ZeroSection, CFG_11_OffloadAsABooleanShowsAnObject) {
+  const ParseResult r = Zero(R"("stage":2,"offload_optimizer":true)");
+  ASSERT_EQ(Keys{"CFG005 zero_optimization.offload_optimizer"}, ErrorKeys(r));
+  EXPECT_TRUE(Contains(Errors(r)[0].fix, R"({"device": "cpu"})"));
+}
+
+TEST(ZeroSection, CFG_12_OldOffloadNames) {
+  EXPECT_EQ(Keys{"CFG011 zero_optimization.cpu_offload"},
+            ErrorKeys(Zero(R"("stage":2,"cpu_offload":true,"offload_optimizer":{"device":"none"})")));
+  EXPECT_EQ(Keys{"CFG009 zero_optimization.offload_optimizer"}, ErrorKeys(Zero(R"("stage":2,"cpu_offload":true)")));
+}
+
+TEST(ZeroSection, OffloadThatIsOffOrHasNoEffectPasses) {
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":3,"offload_optimizer":{},"offload_param":null)")));
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":3,"offload_optimizer":{"device":"none"})")));
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":2,"offload_param":{"device":"cpu"})")));
+  EXPECT_EQ(Keys{"CFG009 zero_optimization.offload_param"},
+            ErrorKeys(Zero(R"("stage":3,"offload_param":{"device":"nvme"})")));
+  EXPECT_EQ(Keys{"CFG012 zero_optimization.offload_param.device"},
+            ErrorKeys(Zero(R"("offload_param":{"device":"CPU"})")));
+  EXPECT_EQ(Keys{"CFG009 zero_optimization.zero_quantized_weights"},
+            ErrorKeys(Zero(R"("zero_quantized_weights":true)")));
+}
+
+TEST(PrecisionSections, CFG_10_ScaleKeysInBf16AreOneNotice) {
+  const ParseResult r = ParseKeys(
+      R"("gradient_clipping":1,"trireme":{"deepspeed_accumulation":true},"bf16":{"enabled":true,"loss_scale":0,
+      "initial_scale_power":10,"loss_scale_window":1000,"hysteresis":2,"min_loss_scale":1})");
+  EXPECT_EQ(Keys{}, ErrorKeys(r));
+  const std::vector<Problem> notices = testing::Of(r, Severity::kNotice);
+  ASSERT_EQ(1u, notices.size()) << r.diagnostics.Render();
+  EXPECT_TRUE(Contains(notices[0].what, "bf16 uses no loss scale"));
+  EXPECT_TRUE(Contains(notices[0].what, "hysteresis"));
+}
+
+TEST(PrecisionSections, CFG_26_TextFalseNeverCountsAsTrue) {
+  const ParseResult r = ParseKeys(
+      R"("bf16":{"enabled":"true"},"zero_optimization":{"stage":1,"overlap_comm":"false"},"wall_clock_breakdown":"false")");
+  EXPECT_EQ(Keys{}, ErrorKeys(r));
+  EXPECT_TRUE(r.config.bf16.enabled);
+  EXPECT_FALSE(r.config.zero_optimization.overlap_comm);
+  EXPECT_FALSE(r.config.wall_clock_breakdown);
+  EXPECT_TRUE(Has(r, Severity::kNotice, "CFG013", "zero_optimization.overlap_comm"));
+}
+
+TEST(PrecisionSections, ScaleChecksRunOnlyWithADynamicScale) {
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("fp16":{"enabled":false,"loss_scale_window":0})")));
+  const Keys not_yet = {"CFG009 fp16.enabled"};
+  EXPECT_EQ(not_yet, ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"loss_scale":128,"loss_scale_window":0})")));
+  EXPECT_EQ(2u, Errors(ParseKeys(R"("fp16":{"enabled":true,"loss_scale_window":0})")).size());
+  EXPECT_EQ(Keys{"CFG006 fp16.loss_scale"}, ErrorKeys(ParseKeys(R"("fp16":{"loss_scale":-1})")));
+  EXPECT_EQ(Keys{"CFG005 fp16"}, ErrorKeys(ParseKeys(R"("fp16":true)")));
+  EXPECT_EQ(Keys{"CFG009 bf16.bf16_optimizer_states"},
+            ErrorKeys(ParseKeys(R"("bf16":{"bf16_optimizer_states":true})")));
+}
+
+}  // namespace
+}  // namespace trireme
