@@ -8,11 +8,11 @@ namespace trireme::plan_parts {
 // the next unit, unless the two exceed the limit that the config's keys set. So a small head joins a large last block,
 // and a unit beyond the limit stands alone.
 std::vector<UnitRange> MakeBuckets(const std::vector<UnitLayout>& units, const ZeroConfig& zero, int zero_stage) {
-  int64_t limit = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size);
-  if (zero_stage == 3) limit = std::min(limit, zero.stage3_prefetch_bucket_size);
+  const int64_t limit = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size);
   int64_t model = 0;
   for (const UnitLayout& unit : units) model += unit.padded_elements;
-  const int64_t target = std::min(kBucketTargetElements, model / kMinBucketsOfModel);
+  int64_t target = std::min(kBucketTargetElements, model / kMinBucketsOfModel);
+  if (zero_stage == 3) target = std::min(target, zero.stage3_prefetch_bucket_size);
 
   std::vector<UnitRange> buckets;
   int64_t elements = 0;

@@ -135,7 +135,8 @@ struct Plan {
 int64_t WorkspaceBytes(const Plan& plan);
 
 // Buckets stop growing here even where reduce_bucket_size and allgather_bucket_size allow more, so that communication
-// starts before the backward pass ends (Megatron-LM's default bucket), and in small models at this share of the model.
+// starts before the backward pass ends (Megatron-LM's default bucket); in small models at this share of the model, and
+// at ZeRO 3 at stage3_prefetch_bucket_size where that is smaller.
 constexpr int64_t kBucketTargetElements = 40'000'000;
 constexpr int64_t kMinBucketsOfModel = 8;
 

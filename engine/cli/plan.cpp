@@ -1,0 +1,187 @@
+// trireme plan: what a config means for a model on so many ranks, without a GPU and without LibTorch. Exit code 1 if it
+// does not fit the memory that --gpu-memory names.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/base/bytes.h"
+#include "engine/base/error.h"
+#include "engine/cli/commands.h"
+#include "engine/plan/plan.h"
+#include "engine/schedule/verify.h"
+#include "parsers/cli.h"
+#include "parsers/config.h"
+#include "parsers/model_config.h"
+
+namespace trireme::cli {
+namespace {
+
+// Of a GPU's memory, what the driver, the libraries and their own scratch take; a plan above 95 % of the rest is called
+// tight.
+constexpr double kReservedBytes = 1e9;
+constexpr double kTightShare = 0.95;
+
+void Line(std::string_view title, const std::string& text) { fmt::print("{:<12}{}\n", title, text); }
+
+void PrintModel(const Plan& plan) {
+  const ModelSpec& m = plan.model;
+  Line("model", fmt::format("{}: {} layers, hidden size {}, {} heads, vocabulary {} ({} rows), {} positions, {} head",
+                            m.name, m.num_layers, m.hidden_size, m.num_attention_heads, m.vocab_size,
+                            m.padded_vocab_size, m.max_position_embeddings, m.tie_word_embeddings ? "tied" : "own"));
+  Line("parameters", FormatCount(plan.num_parameters));
+}
+
+void PrintBatch(const Plan& plan, const PlanOptions& options) {
+  const BatchPlan& b = plan.batch;
+  const Topology& t = plan.topology;
+  Line("batch", fmt::format("train_batch_size {} = {} (micro) x {} (accumulation) x {} (dp)", b.train_batch_size,
+                            b.micro_batch_size, b.num_micro_batches, t.dp_size));
+  Line("", fmt::format("{} tokens a sequence, {} a micro-batch, {} a step", FormatCount(b.sequence_length),
+                       FormatCount(b.tokens_per_micro_batch()), FormatCount(b.tokens_per_step())));
+  Line("ranks",
+       fmt::format("{} = {} nodes x {}; grid pp {} x dp {} x tp {}, rank = (pp_rank * {} + dp_rank) * {} + tp_rank",
+                   t.world_size(), options.num_nodes, options.num_gpus, t.pp_size, t.dp_size, t.tp_size, t.dp_size,
+                   t.tp_size));
+}
+
+void PrintTypes(const Plan& plan) {
+  Line("types", fmt::format("weights and activations {}, {} {}, gradients {}, their reduction {}",
+                            Name(plan.dtypes.compute), plan.separate_master ? "master weights and moments" : "moments",
+                            Name(plan.dtypes.master), Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate)));
+  std::string zero = fmt::format("stage {}", plan.zero_stage);
+  if (plan.zero_stage != plan.effective_zero_stage) zero += ": one data-parallel rank, nothing to shard";
+  Line("zero", zero);
+}
+
+// Equal units on one line: "40 x block of 314,644,480".
+void PrintUnits(const Plan& plan) {
+  std::vector<std::pair<std::string, int>> kinds;
+  int64_t padded = 0;
+  for (const UnitLayout& unit : plan.units) {
+    const bool block = unit.spec.kind == UnitKind::kBlock;
+    const std::string text =
+        fmt::format("{} of {}", block ? "block" : unit.spec.name, FormatCount(unit.padded_elements));
+    padded += unit.padded_elements;
+    if (!kinds.empty() && kinds.back().first == text) {
+      ++kinds.back().second;
+    } else {
+      kinds.push_back({text, 1});
+    }
+  }
+  std::string text;
+  for (const auto& [kind, count] : kinds) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count, kind);
+  Line("units", fmt::format("{}: {} elements; with padding {}", plan.num_units(), text, FormatCount(padded)));
+}
+
+void PrintBuckets(const Plan& plan) {
+  int64_t least = INT64_MAX, most = 0;
+  for (const UnitRange& bucket : plan.buckets) {
+    int64_t elements = 0;
+    for (int unit = bucket.first; unit <= bucket.last; ++unit)
+      elements += plan.units[static_cast<size_t>(unit)].padded_elements;
+    least = std::min(least, elements);
+    most = std::max(most, elements);
+  }
+  Line("buckets", fmt::format("{} of {} to {} elements", plan.buckets.size(), FormatCount(least), FormatCount(most)));
+}
+
+void PrintMemory(const Plan& plan) {
+  const MemoryAccount& m = plan.memory;
+  const int stage = plan.effective_zero_stage;
+  const auto row = [](std::string_view name, int64_t bytes, std::string_view how) {
+    fmt::print("  {:<16}{:>12}  {}\n", name, FormatBytes(bytes), how);
+  };
+  const auto shared = [&](int from) {
+    return stage >= from ? fmt::format("1/{} of the model", plan.topology.dp_size)
+                         : std::string("replicated: the whole model");
+  };
+  fmt::print("memory of one rank\n");
+  row("weights", m.weights, shared(3));
+  row("gradients", m.gradients, shared(2));
+  if (plan.separate_master) row("master weights", m.master_weights, shared(1));
+  row("moments", m.moments, shared(1));
+  row("arena", m.arena,
+      stage == 3   ? "activations, gathered weights, gradients of a few units"
+      : stage == 2 ? "activations, gradients of a few units"
+                   : "activations");
+  row("attention", m.pool, "outputs of the attention kernels");
+  row("workspace", m.workspace, "scratch: logits of a chunk of tokens, or a block's backward");
+  row("total", m.total(), fmt::format("{} bytes", FormatCount(m.total())));
+}
+
+void PrintTraffic(const Plan& plan) {
+  Line("traffic", fmt::format("each rank sends {} a step: gathers of weights {}, reductions of gradients {}",
+                              FormatBytes(plan.traffic.gather + plan.traffic.reduce), FormatBytes(plan.traffic.gather),
+                              FormatBytes(plan.traffic.reduce)));
+  double forward = 0;
+  for (const UnitLayout& unit : plan.units) forward += unit.spec.forward_flops_per_token;
+  const double tokens = static_cast<double>(plan.batch.tokens_per_step());
+  Line("work",
+       fmt::format("{:.4g} GFLOP a token, {:.4g} TFLOP a step and rank (forward and backward, causal attention)",
+                   3 * forward / 1e9, 3 * forward * tokens / 1e12 / plan.topology.world_size()));
+}
+
+bool PrintVerdict(const Plan& plan, double gpu_memory_gib) {
+  const double capacity = gpu_memory_gib * 1024 * 1024 * 1024 - kReservedBytes,
+               total = static_cast<double>(plan.memory.total());
+  const std::string_view verdict = total > capacity                 ? "does not fit"
+                                   : total > kTightShare * capacity ? "fits, but tightly"
+                                                                    : "fits";
+  Line("verdict", fmt::format("{}: {} of the {} that {:g} GiB leave", verdict, FormatBytes(plan.memory.total()),
+                              FormatBytes(static_cast<int64_t>(std::max(capacity, 0.0))), gpu_memory_gib));
+  if (total <= capacity) return true;
+  std::string ways = "a smaller train_micro_batch_size_per_gpu with more accumulation";
+  if (plan.topology.dp_size > 1 && plan.zero_stage < 3)
+    ways += fmt::format(", zero_optimization.stage {}", plan.zero_stage + 1);
+  Line("", "try " + ways + ", or more ranks");
+  return false;
+}
+
+Plan Make(const PlanOptions& options) {
+  Diagnostics of_model;
+  ModelSpec model = ResolveModel(options.model, options.init_from, /*tp_size=*/1, of_model);
+  of_model.ThrowIfErrors();
+  const int64_t world_size = options.num_nodes * options.num_gpus;
+  ParseResult parsed = ParseConfigFile(options.deepspeed_config, options.fill, world_size, model.hidden_size);
+  if (options.fill.strict) parsed.diagnostics.WarningsAreErrors();
+  parsed.diagnostics.ThrowIfErrors();
+  for (const Diagnostics* found : {&of_model, &parsed.diagnostics}) {
+    fmt::print(stderr, "{}", found->Render(Severity::kWarning));
+  }
+  PadVocabulary(model, parsed.config.tensor_parallel.tp_size);
+  PlanInputs inputs;
+  inputs.world_size = world_size;
+  inputs.sequence_length = options.seq_length;
+  inputs.fp64 = options.fill.fp64;
+  Plan plan = MakePlan(parsed.config, model, inputs);
+  AccountMemory(plan);
+  return plan;
+}
+
+}  // namespace
+
+int RunPlan(Arguments arguments) {
+  const PlanOptions options = ParsePlanFlags(arguments);
+  if (options.help) {
+    fmt::print("{}", PlanHelp());
+    return 0;
+  }
+  const Plan plan = Make(options);
+  PrintModel(plan);
+  PrintBatch(plan, options);
+  PrintTypes(plan);
+  PrintUnits(plan);
+  PrintBuckets(plan);
+  PrintMemory(plan);
+  PrintTraffic(plan);
+  if (!options.gpu_memory_gib) return 0;
+  return PrintVerdict(plan, *options.gpu_memory_gib) ? 0 : ExitCode(ErrorCode::kCheckFailed);
+}
+
+}  // namespace trireme::cli
