@@ -1,0 +1,72 @@
+#include "engine/cli/engine_exec.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <system_error>
+
+#include "engine/base/env.h"
+#include "engine/base/error.h"
+#include "engine/base/version.h"
+
+namespace trireme::cli {
+
+std::span<const std::string> EngineCommands() {
+  static const std::array<std::string, 5> kCommands = {"train", "generate", "eval", "bench", "selfcheck"};
+  return kCommands;
+}
+
+bool IsEngineCommand(std::string_view word) {
+  const std::span<const std::string> commands = EngineCommands();
+  return std::find(commands.begin(), commands.end(), word) != commands.end();
+}
+
+std::filesystem::path ProgramFolder() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    throw Error(ErrorCode::kEnvironment, "CLI003", "cannot find the folder of this program: " + error.message(),
+                "/proc/self/exe", "mount /proc");
+  }
+  return self.parent_path();
+}
+
+std::filesystem::path EnginePath() {
+  const std::filesystem::path engine = ProgramFolder() / "trireme-engine";
+  if (access(engine.c_str(), X_OK) != 0) {
+    throw Error(ErrorCode::kEnvironment, "CLI002", fmt::format("cannot be executed: {}", std::strerror(errno)),
+                engine.string(),
+                "build the target trireme-engine (it needs LibTorch), or install both programs into one folder");
+  }
+  return engine;
+}
+
+void ExecEngine(const std::vector<std::string>& words) {
+  const std::filesystem::path engine = EnginePath();
+  setenv(kExpectVersionVariable, std::string(Version()).c_str(), 1);
+  std::string name = engine.string();
+  std::vector<char*> argv = {name.data()};
+  std::vector<std::string> copies = words;
+  for (std::string& word : copies) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(engine.c_str(), argv.data());
+  throw Error(ErrorCode::kEnvironment, "CLI002", fmt::format("cannot be executed: {}", std::strerror(errno)),
+              engine.string(), "build the target trireme-engine again for this machine");
+}
+
+void CheckExpectedVersion() {
+  const std::optional<std::string> expected = env::Text(kExpectVersionVariable);
+  if (!expected || *expected == Version()) return;
+  throw Error(
+      ErrorCode::kEnvironment, "CLI004",
+      fmt::format("trireme is version {}, trireme-engine in the same folder is version {}", *expected, Version()),
+      ProgramFolder().string(), "build or install both programs from the same source");
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,33 @@
+// How `trireme` hands over to `trireme-engine`, the program above the LibTorch line, in the same folder.
+//   ExecEngine({"train", "--deepspeed_config", "ds_config.json"});   // in trireme
+//   CheckExpectedVersion();                                          // first thing in trireme-engine
+// The version travels in an environment variable, so the check costs neither a second process nor a word on the command
+// line.
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::cli {
+
+inline constexpr const char* kExpectVersionVariable = "TRIREME_EXPECT_VERSION";
+
+// train generate eval bench selfcheck, in the order that --help shows.
+std::span<const std::string> EngineCommands();
+bool IsEngineCommand(std::string_view word);
+
+// Folder of the running program, symbolic links resolved. Throws Error{kEnvironment, CLI003}.
+std::filesystem::path ProgramFolder();
+
+// The engine beside the running program. Throws Error{kEnvironment, CLI002} if it is not there or cannot be executed.
+std::filesystem::path EnginePath();
+
+// Replaces this process by the engine; returns only by throwing Error{kEnvironment, CLI002}.
+[[noreturn]] void ExecEngine(const std::vector<std::string>& words);
+
+// Throws Error{kEnvironment, CLI004} if the caller was built as another version; does nothing when started by hand.
+void CheckExpectedVersion();
+
+}  // namespace trireme::cli

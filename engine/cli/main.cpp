@@ -1,0 +1,99 @@
+// trireme: everything that needs no LibTorch, in one small program that starts in milliseconds; it hands the
+// subcommands that compute over to trireme-engine.
+#include <fmt/core.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/strings.h"
+#include "engine/base/version.h"
+#include "engine/cli/commands.h"
+#include "engine/cli/engine_exec.h"
+
+namespace {
+
+using trireme::cli::Arguments;
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  int (*run)(Arguments);  // null: trireme-engine runs it
+};
+
+constexpr auto kCommands = std::to_array<Command>({
+    {"launch", "start the ranks of a job on this machine and end them together", trireme::cli::RunLaunch},
+    {"train", "one rank of the trainer", nullptr},
+#ifdef TRIREME_COMMAND_PLAN
+    {"plan", "batch arithmetic, layout and memory of a config, without a GPU", trireme::cli::RunPlan},
+#endif
+#ifdef TRIREME_COMMAND_DATA
+    {"data", "tokenise text, check .bin/.idx files", trireme::cli::RunData},
+#endif
+#ifdef TRIREME_COMMAND_INSPECT
+    {"inspect", "what a checkpoint holds, and whether it is whole", trireme::cli::RunInspect},
+#endif
+    {"generate", "sample text from a checkpoint", nullptr},
+    {"eval", "loss of a checkpoint on a text", nullptr},
+    {"bench", "tokens/s and memory of layouts on this machine", nullptr},
+    {"selfcheck", "do the layouts agree on this machine?", nullptr},
+});
+
+std::string Help() {
+  std::string text = "usage: trireme COMMAND [flags]\n\n";
+  for (const Command& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  return text + "\n`trireme COMMAND --help` lists a command's flags. `trireme --version` prints the version.\n";
+}
+
+int Dispatch(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    fmt::print(stderr, "{}", Help());
+    return trireme::ExitCode(trireme::ErrorCode::kUsage);
+  }
+  if (words[0] == "--version") {
+    fmt::print("trireme {}\n", trireme::Version());
+    return 0;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    fmt::print("{}", Help());
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (command.name != words[0]) {
+      names.emplace_back(command.name);
+      continue;
+    }
+    if (command.run == nullptr) trireme::cli::ExecEngine(words);
+    return command.run({words.begin() + 1, words.end()});
+  }
+  const std::optional<std::string> near = trireme::Suggest(words[0], names);
+  throw trireme::Error(trireme::ErrorCode::kUsage, "CLI001", "no such command", words[0],
+                       near ? "did you mean `trireme " + *near + "`?" : "`trireme --help` lists the commands");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Dispatch({argv + (argc > 0 ? 1 : 0), argv + argc});
+  } catch (const trireme::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return trireme::ExitCode(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr,
+                 "error %s: no memory left on this machine\n  fix: end other programs, or use a larger machine\n",
+                 "CLI005");
+    return trireme::ExitCode(trireme::ErrorCode::kEnvironment);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error %s: %s\n  fix: this is a bug of Trireme; please report it with the command\n", "CLI006",
+                 error.what());
+    return trireme::ExitCode(trireme::ErrorCode::kInternal);
+  }
+}

@@ -1,0 +1,219 @@
+#include "launcher/job.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include "engine/base/env.h"
+#include "engine/base/error.h"
+#include "engine/base/strings.h"
+
+namespace trireme::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string TimeStamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y%m%d%H%M%S", &local);
+  return text.data();
+}
+
+// Cores that a control group's quota leaves, or a huge number.
+double QuotaCores() {
+  std::ifstream in("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (in >> quota >> period && period > 0)
+    return std::max(1.0, std::ceil(quota / period));  // "max 100000" does not parse: no quota
+  return 1e9;
+}
+
+std::set<int> ShownRanks(const LaunchOptions& options, int num_ranks) {
+  const std::string list = options.tee_ranks.value_or(options.each_rank_log ? "none" : "0");
+  std::set<int> shown;
+  if (list == "none") return shown;
+  if (list == "all") {
+    for (int rank = 0; rank < num_ranks; ++rank) shown.insert(rank);
+    return shown;
+  }
+  const std::optional<std::vector<int64_t>> ranks = ParseFilter("tee_ranks", "ranks:" + list, "ranks");
+  for (const int64_t rank : *ranks) {
+    if (rank >= num_ranks) {
+      throw Error(ErrorCode::kUsage, "LCH003",
+                  fmt::format("rank {} is not among the {} ranks of the job", rank, num_ranks), "--tee_ranks",
+                  fmt::format("name ranks from 0 to {}, or write all or none", num_ranks - 1));
+    }
+    shown.insert(static_cast<int>(rank));
+  }
+  return shown;
+}
+
+std::string DeviceName(const DeviceChoice& choice, int64_t rank) {
+  if (choice.tokens.empty()) return "CPU";
+  const std::string& token = choice.tokens[static_cast<size_t>(rank) % choice.tokens.size()];
+  return token.find('-') == std::string::npos ? "GPU " + token : token;
+}
+
+std::map<std::string, std::string> RankEnvironment(const LaunchOptions& options, const DeviceChoice& choice,
+                                                   int64_t rank, int master_port, const Surroundings& around) {
+  const std::string number = std::to_string(rank), size = std::to_string(choice.num_ranks);
+  std::map<std::string, std::string> environment = {
+      {"RANK", number},
+      {"LOCAL_RANK", number},
+      {"WORLD_SIZE", size},
+      {"LOCAL_WORLD_SIZE", size},
+      {"LOCAL_SIZE", size},
+      {"CROSS_RANK", "0"},
+      {"CROSS_SIZE", "1"},
+      {"NODE_RANK", "0"},
+      {"GROUP_RANK", "0"},
+      {"GROUP_WORLD_SIZE", "1"},
+      {"MASTER_PORT", std::to_string(master_port)},
+      {"MASTER_ADDR", options.master_addr.empty() ? "127.0.0.1" : options.master_addr}};
+  if (!choice.tokens.empty() || options.cpu) environment["CUDA_VISIBLE_DEVICES"] = Join(choice.tokens, ",");
+  if (!around.omp_num_threads)
+    environment["OMP_NUM_THREADS"] = std::to_string(std::max<int64_t>(1, around.num_cores / choice.num_ranks));
+  return environment;
+}
+
+bool IsExecutableFile(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
+}
+
+std::optional<fs::path> FindOnPath(const std::string& name) {
+  for (const std::string& folder : Split(env::Text("PATH").value_or("/usr/local/bin:/usr/bin:/bin"), ':')) {
+    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
+    if (IsExecutableFile(candidate)) return fs::absolute(candidate);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Surroundings FindSurroundings() {
+  Surroundings around;
+  around.host = OwnNames().front();
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) around.num_cores = CPU_COUNT(&cores);
+  around.num_cores = static_cast<int64_t>(std::min(static_cast<double>(around.num_cores), QuotaCores()));
+  around.omp_num_threads = env::Text("OMP_NUM_THREADS").has_value();
+  return around;
+}
+
+std::optional<std::string> VisibleDevicesVariable() {
+  const char* value = std::getenv("CUDA_VISIBLE_DEVICES");  // unset and empty differ here, unlike in env::Text
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+LocalJob MakeJob(const LaunchOptions& options, const fs::path& program, const std::vector<std::string>& arguments,
+                 const DeviceChoice& choice, int master_port, const Surroundings& around) {
+  LocalJob job;
+  job.host = around.host;
+  job.program = program;
+  job.stamp = TimeStamp();
+  job.keep_logs = !options.log_dir.empty();
+  job.log_dir = job.keep_logs ? fs::absolute(options.log_dir)
+                              : fs::path(env::Text("TMPDIR").value_or("/tmp")) /
+                                    fmt::format("trireme-{}-{}", job.stamp, getpid());
+  job.tail_lines = options.tail_lines;
+  job.term_grace_s = options.term_grace_s;
+  job.shown_ranks = ShownRanks(options, static_cast<int>(choice.num_ranks));
+  for (int64_t rank = 0; rank < choice.num_ranks; ++rank) {
+    RankSpec spec;
+    spec.rank = static_cast<int>(rank);
+    spec.device = DeviceName(choice, rank);
+    spec.words = {program.string()};
+    if (options.pass_local_rank) spec.words.push_back(fmt::format("--local_rank={}", rank));
+    spec.words.insert(spec.words.end(), arguments.begin(), arguments.end());
+    spec.environment = RankEnvironment(options, choice, rank, master_port, around);
+    job.ranks.push_back(std::move(spec));
+  }
+  return job;
+}
+
+fs::path ResolveProgram(const std::string& program, std::vector<std::string> commands) {
+  std::error_code error;
+  const bool here = fs::is_regular_file(program, error);
+  if (here && IsExecutableFile(program)) return fs::absolute(program);
+  if (program.find('/') == std::string::npos) {
+    if (const std::optional<fs::path> found = FindOnPath(program)) return *found;
+  }
+  if (program.ends_with(".py")) {
+    throw Error(ErrorCode::kUsage, "LCH010", "Python scripts are not started directly", program,
+                "trireme launch [flags] python3 -u " + program);
+  }
+  if (here) throw Error(ErrorCode::kUsage, "LCH011", "is not executable", program, "chmod +x " + program);
+  const std::optional<std::string> near = Suggest(program, commands);
+  throw Error(ErrorCode::kUsage, "LCH009", "no such command, file or program on PATH", program,
+              near ? "did you mean `trireme launch " + *near + "`?"
+                   : "write `train`, another command of trireme, or the path of a program");
+}
+
+void CheckNotARank() {
+  struct Starter {
+    const char* size;
+    const char* rank;
+    const char* name;
+  };
+  static constexpr Starter kStarters[] = {{"WORLD_SIZE", "RANK", "torchrun or another launcher"},
+                                          {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun"},
+                                          {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
+                                          {"PMI_SIZE", "PMI_RANK", "mpirun"}};
+  for (const Starter& starter : kStarters) {
+    const std::optional<std::string> size = env::Text(starter.size), rank = env::Text(starter.rank);
+    if (!size || !rank || std::atoll(size->c_str()) <= 1) continue;
+    throw Error(
+        ErrorCode::kUsage, "LCH012",
+        fmt::format(
+            "this launcher is itself rank {} of {} (started by {}), and would start {} times as many ranks as asked",
+            *rank, *size, starter.name, *size),
+        fmt::format("{}={} {}={}", starter.rank, *rank, starter.size, *size),
+        fmt::format("start `trireme train ...` under {} instead of `trireme launch`, or start one `trireme launch` "
+                    "without it; unset the "
+                    "variables if they are left over",
+                    starter.name));
+  }
+}
+
+std::string DescribeJob(const LocalJob& job) {
+  const RankSpec& first = job.ranks.front();
+  std::string devices;
+  for (const RankSpec& rank : job.ranks) {
+    if (rank.device == "CPU") break;
+    devices += fmt::format("{}{} on {}", devices.empty() ? ": rank " : ", rank ", rank.rank, rank.device);
+  }
+  if (devices.empty()) {
+    const auto threads = first.environment.find("OMP_NUM_THREADS");
+    devices = " on the CPU";
+    if (threads != first.environment.end()) devices += ", OMP_NUM_THREADS " + threads->second + " each";
+  }
+  return fmt::format("world size {} on host {}{}; meeting at {}:{}", job.ranks.size(), job.host, devices,
+                     first.environment.at("MASTER_ADDR"), first.environment.at("MASTER_PORT"));
+}
+
+std::string PrintJob(const LocalJob& job) {
+  std::string text = DescribeJob(job) + "\nprogram " + job.program.string() + "\n";
+  for (const RankSpec& rank : job.ranks) {
+    text += fmt::format("rank {}:", rank.rank);
+    for (const auto& [name, value] : rank.environment) text += fmt::format(" {}={}", name, value);
+    text += "\n  " + Join(rank.words, " ") + "\n";
+  }
+  return text;
+}
+
+}  // namespace trireme::launcher
