@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "engine/base/file.h"
@@ -17,8 +19,10 @@ class ByteTokenizer : public Tokenizer {
   int32_t eod_id() const override { return kEod; }
 
   void Encode(std::string_view text, std::vector<int32_t>& ids) const override {
-    ids.reserve(ids.size() + text.size() + 1);
-    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    const size_t begin = ids.size();
+    ids.resize(begin + text.size());  // grows by doubling; an exact reserve for each document would copy quadratically
+    std::ranges::transform(text, ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                           [](char c) { return static_cast<unsigned char>(c); });
   }
 
   std::string Decode(std::span<const int32_t> ids) const override {
