@@ -135,6 +135,11 @@ hdf5::Index MakeIndex(const Uuid& uuid, std::span<const RankFileSummary> summari
       entry.shape = index.parameters[target->second].shape;
     } else if (entry.slabs.empty()) {
       Disagree(fmt::format("no rank saved the tensor {}", entry.name), folder);
+    } else {
+      for (const std::string& state : metadata.required_states) {
+        if (!dtypes.contains({entry.name, state}))
+          Disagree(fmt::format("no rank saved the state {} of {}", state, entry.name), folder);
+      }
     }
   }
   return index;

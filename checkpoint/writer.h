@@ -112,7 +112,8 @@ struct CheckpointMetadata {
   Topology topology;
   // JSON texts, stored as given. model_config has Hugging Face's field names.
   std::string model_config, optimizer, trainer_state, data_position, run_config;
-  std::vector<std::string> parameter_order;               // the optimizer's; others follow in the order of the ranks
+  std::vector<std::string> parameter_order;  // the optimizer's; others follow in the order of the ranks
+  std::vector<std::string> required_states;  // each tensor must have them: a state that no rank saved is found
   std::map<std::string, ParameterAttributes> parameters;  // those that differ from the defaults
 };
 

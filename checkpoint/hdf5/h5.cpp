@@ -1,11 +1,8 @@
 #include "checkpoint/hdf5/h5.h"
 
 #include <fmt/core.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -30,15 +27,6 @@ std::string InnermostMessage() {
       },
       &text);
   return text.empty() ? "no message" : text;
-}
-
-int MakeMemoryDescriptor() {
-  const int descriptor = ::memfd_create("trireme-hdf5", MFD_CLOEXEC);
-  if (descriptor < 0) {
-    throw Error(ErrorCode::kCheckpoint, "CKP014", fmt::format("memfd_create failed: {}", std::strerror(errno)), "",
-                "raise the limit on open files");
-  }
-  return descriptor;
 }
 
 Handle Attribute(hid_t object, const char* name, hid_t type, hid_t space) {
@@ -75,7 +63,10 @@ Session::Session() : lock_(LibraryMutex()) {
   H5Eget_auto2(H5E_DEFAULT, &printer_, &printer_data_);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
-Session::~Session() { H5Eset_auto2(H5E_DEFAULT, printer_, printer_data_); }
+Session::~Session() {
+  H5Eclear2(H5E_DEFAULT);  // a thread that ends with errors on its stack would keep the library from closing
+  H5Eset_auto2(H5E_DEFAULT, printer_, printer_data_);
+}
 
 hid_t Check(hid_t result, std::string_view action) {
   if (result >= 0) return result;
@@ -93,8 +84,9 @@ void Handle::Close() {
   if (id_ >= 0) close_(std::exchange(id_, -1));
 }
 
-MemoryFile::MemoryFile(int64_t alignment) : file_on_memory_(MakeMemoryDescriptor(), "memory file") {
+Handle CreateInMemory(SparseImage& image, int64_t alignment) {
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "creating a property list");
+  Check(UseSparseDriver(access, image), "choosing the sparse driver");
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
   H5Pset_alignment(access, 64 << 10, static_cast<hsize_t>(alignment));
@@ -102,14 +94,12 @@ MemoryFile::MemoryFile(int64_t alignment) : file_on_memory_(MakeMemoryDescriptor
   // No free-space reuse: datasets then lie in the order in which they were created, which lets the writer hash in one
   // pass.
   H5Pset_file_space_strategy(create, H5F_FSPACE_STRATEGY_NONE, false, 1);
-  const std::string path = fmt::format("/proc/self/fd/{}", file_on_memory_.descriptor());
-  file_ = Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, create, access), H5Fclose, "creating a file in memory");
+  return {H5Fcreate("memory.h5", H5F_ACC_TRUNC, create, access), H5Fclose, "creating a file in memory"};
 }
 
-checkpoint::File& MemoryFile::Finish() {
-  Check(H5Fflush(file_, H5F_SCOPE_GLOBAL), "flushing a file in memory");
-  file_.Close();
-  return file_on_memory_;
+void CloseInMemory(Handle file) {
+  Check(H5Fflush(file, H5F_SCOPE_GLOBAL), "flushing a file in memory");
+  file.Close();
 }
 
 Handle OpenImage(std::span<const std::byte> image) {

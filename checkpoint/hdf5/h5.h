@@ -1,7 +1,7 @@
 // A thin layer over the HDF5 C library: handles that close themselves, errors as exceptions, one lock around all of it
 // (the library keeps global state and may not be thread-safe), and files that it writes into memory only.
 //
-// The library never touches the disk: it lays out its structures in a memory file, where bulk datasets are holes; our
+// The library never touches the disk: it lays out its structures in memory, where bulk datasets are holes; our
 // own code then writes them out, hashes them and meets a full disk. Reading works the same way round: the index is read
 // and its hash compared before the library parses it, and rank files are read at the offsets that the index records.
 #pragma once
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "checkpoint/file_io.h"
+#include "checkpoint/hdf5/sparse_driver.h"
 #include "engine/base/dtype.h"
 
 namespace trireme::hdf5 {
@@ -54,17 +55,9 @@ class Handle {
   herr_t (*close_)(hid_t) = nullptr;
 };
 
-// A new HDF5 file in memory; Finish closes it and returns it as a sparse file whose size is the file's.
-class MemoryFile {
- public:
-  explicit MemoryFile(int64_t alignment);  // of datasets of 64 KiB and more
-  hid_t id() const { return file_; }
-  checkpoint::File& Finish();
-
- private:
-  checkpoint::File file_on_memory_;
-  Handle file_;
-};
+// A new HDF5 file that lives in `image` until it is closed. `alignment` is that of datasets of 64 KiB and more.
+Handle CreateInMemory(SparseImage& image, int64_t alignment);
+void CloseInMemory(Handle file);
 
 Handle OpenImage(std::span<const std::byte> image);  // read-only; the library copies the bytes
 

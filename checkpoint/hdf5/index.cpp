@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "checkpoint/hdf5/h5.h"
 #include "checkpoint/hdf5/layout.h"
@@ -384,8 +385,8 @@ std::string EscapeName(std::string_view name) {
 
 std::vector<std::byte> BuildIndex(const Index& index) {
   const Session session;
-  MemoryFile memory(4 << 10);
-  const hid_t root = memory.id();
+  SparseImage memory;
+  Handle root = CreateInMemory(memory, 4 << 10);
   WriteAttribute(root, "format", std::string("trireme"));
   WriteAttribute(root, "version", std::span<const int64_t>(std::array{index.version_major, index.version_minor}));
   WriteAttribute(root, "uuid", index.uuid);
@@ -403,9 +404,9 @@ std::vector<std::byte> BuildIndex(const Index& index) {
   WriteFiles(root, index);
   WriteParameters(root, index);
   WriteAttribute(root, "complete", int64_t{1});
-  const checkpoint::File& file = memory.Finish();
-  std::vector<std::byte> image(static_cast<size_t>(file.Size()));
-  file.ReadAt(0, image);
+  CloseInMemory(std::move(root));
+  std::vector<std::byte> image(static_cast<size_t>(memory.Size()));
+  memory.ReadAt(0, image);
   return image;
 }
 

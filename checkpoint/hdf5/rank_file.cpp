@@ -96,12 +96,12 @@ struct RankWriter::Impl {
   }
   Dataset& DatasetOf(std::string_view state, DType dtype, int& index);
   void Append(std::string_view state, DType dtype, Part part, std::vector<PartSlab> slabs);
-  File& LayOut(hdf5::MemoryFile& memory);
+  void LayOut(hdf5::SparseImage& memory, int64_t bytes);
   void Put(std::span<const std::byte> bytes);
-  void CopyStructure(const File& memory, int64_t end);
+  void CopyStructure(const hdf5::SparseImage& memory, int64_t end);
   std::vector<uint64_t> StreamDataset(size_t index);
   void StreamParts(Dataset& dataset, const std::function<void(std::span<const std::byte>)>& take);
-  void Write(const File& memory);
+  void Write(const hdf5::SparseImage& memory);
 };
 
 Dataset& RankWriter::Impl::DatasetOf(std::string_view state, DType dtype, int& index) {
@@ -138,16 +138,15 @@ void RankWriter::Impl::Append(std::string_view state, DType dtype, Part part, st
 
 // Creates every object of the file in memory; fills offsets in summary. Bulk first, hashes last: Write relies on that
 // order.
-File& RankWriter::Impl::LayOut(hdf5::MemoryFile& memory) {
+void RankWriter::Impl::LayOut(hdf5::SparseImage& memory, int64_t bytes) {
   using namespace hdf5;  // NOLINT: every line below is of it
-  const hid_t root = memory.id();
+  Handle root = CreateInMemory(memory, bytes >= kLargeFile ? 1 << 20 : 4 << 10);
   WriteAttribute(root, "format", std::string("trireme"));
   WriteAttribute(root, "version", std::span<const int64_t>(std::array{kVersionMajor, kVersionMinor}));
   WriteAttribute(root, "uuid", summary.uuid);
   WriteAttribute(root, "rank", int64_t{summary.rank});
   WriteAttribute(root, "step", summary.step);
   WriteAttribute(root, "writer", "trireme " + std::string(Version()));
-  const Handle data = CreateGroup(root, "data");
   summary.identity_offset = CreateBulk(root, "identity", FileType(DType::kUInt8), sizeof(Identity), "");
   for (const Dataset& dataset : datasets) {
     const auto same_state =
@@ -164,12 +163,11 @@ File& RankWriter::Impl::LayOut(hdf5::MemoryFile& memory) {
     summary.datasets.back().offset =
         CreateBulk(root, summary.datasets.back().name, FileType(DType::kUInt8), count, "uint8");
   }
-  const Handle hash_type(H5Tcopy(H5T_STD_U64LE), H5Tclose, "copying a type");
   for (DatasetRecord& record : summary.datasets) {
     const int64_t blocks = NumBlocks(record.elements * SizeOf(record.dtype));
-    record.hash_offset = CreateBulk(root, record.name + ".xxh3", hash_type, blocks, "");
+    record.hash_offset = CreateBulk(root, record.name + ".xxh3", H5T_STD_U64LE, blocks, "");
   }
-  return memory.Finish();
+  CloseInMemory(std::move(root));
 }
 
 void RankWriter::Impl::Put(std::span<const std::byte> bytes) {
@@ -179,7 +177,7 @@ void RankWriter::Impl::Put(std::span<const std::byte> bytes) {
 }
 
 // What lies between datasets is HDF5's own; zeros are there already.
-void RankWriter::Impl::CopyStructure(const File& memory, int64_t end) {
+void RankWriter::Impl::CopyStructure(const hdf5::SparseImage& memory, int64_t end) {
   TRIREME_CHECK(cursor <= end, fmt::format("datasets out of order: {} after {}", end, cursor));
   while (cursor < end) {
     const std::span<std::byte> piece(staging.get(), static_cast<size_t>(std::min(hdf5::kBlockBytes, end - cursor)));
@@ -245,7 +243,7 @@ std::vector<uint64_t> RankWriter::Impl::StreamDataset(size_t index) {
   return hashes;
 }
 
-void RankWriter::Impl::Write(const File& memory) {
+void RankWriter::Impl::Write(const hdf5::SparseImage& memory) {
   staging = std::make_unique_for_overwrite<std::byte[]>(hdf5::kBlockBytes);
   summary.bytes = memory.Size();
   file->Reserve(summary.bytes);
@@ -311,18 +309,16 @@ int64_t RankWriter::bytes() const {
 }
 
 RankFileSummary RankWriter::Finish() {
-  std::optional<hdf5::MemoryFile> memory;
-  File* structure = nullptr;
+  hdf5::SparseImage structure;
   {
     const hdf5::Session session;
-    memory.emplace(bytes() >= kLargeFile ? 1 << 20 : 4 << 10);
-    structure = &impl_->LayOut(*memory);
+    impl_->LayOut(structure, bytes());
   }
   const std::filesystem::path path = impl_->folder / impl_->summary.path;
   impl_->Observe("create");
   impl_->file.emplace(path, File::Mode::kCreate);
   try {
-    impl_->Write(*structure);
+    impl_->Write(structure);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
