@@ -15,6 +15,7 @@
 #include "engine/cli/commands.h"
 #include "engine/cli/progress.h"
 #include "engine/data/sampler.h"
+#include "engine/data/tokenizer.h"
 #include "engine/execute/trace.h"
 #include "engine/trainer/trainer.h"
 #include "parsers/cli.h"
@@ -36,7 +37,11 @@ Resolved Resolve(const TrainOptions& options, int64_t world_size, bool first_ran
   Diagnostics diagnostics;
   Resolved resolved;
   const int64_t tp_size = options.fill.tensor_model_parallel_size.value_or(1);
-  resolved.model = ResolveModel(options.model, options.init_from, tp_size, diagnostics);
+  ModelFlags flags = options.model;
+  if (flags.num_layers && !flags.vocab_size && !options.data_path.empty()) {  // a GPT of one's own takes the data's vocabulary
+    if (const auto tokenizer = data::LoadTokenizer(options.data_path)) flags.vocab_size = tokenizer->vocab_size();
+  }
+  resolved.model = ResolveModel(flags, options.init_from, tp_size, diagnostics);
   ParseResult parsed = ParseConfigFile(options.deepspeed_config, options.fill, world_size, resolved.model.hidden_size);
   for (const Problem& problem : parsed.diagnostics.problems()) diagnostics.Add(problem);
   diagnostics.ThrowIfErrors();

@@ -127,7 +127,7 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
   view(source.reads, BufferKind::kBoundaryGradient, u, args.output_gradient);
   view(source.writes, BufferKind::kBoundaryGradient, u - 1, args.input_gradient);
   const std::vector<BufferUse>& holds_saved = backward ? source.reads : source.writes;
-  if (const BufferUse* use = Find(holds_saved, BufferKind::kSaved, u); use != nullptr && train) {
+  if (const BufferUse* use = Find(holds_saved, BufferKind::kSaved, u); use != nullptr) {
     args.saved = SavedOf(*use);
     args.saved->arena = View(*use);
     bound.drops_pool = std::ranges::any_of(instruction.frees, [&](const BufferKey& key) { return key == use->key; });

@@ -243,6 +243,16 @@ class HeadUnit final : public Unit {
 
   void Backward(UnitArgs&) override { TRIREME_CHECK(false, "the head's Forward makes its gradients"); }
 
+  void Logits(UnitArgs& args, int64_t first_row, const Tensor& logits) override {
+    const int64_t rows = logits.size(0);
+    Workspace workspace(args.workspace);
+    const Tensor normed = workspace.Take(compute_, {rows, hidden_});
+    const at::ScalarType statistics = StatisticsType(compute_);
+    const Tensor mean = workspace.Take(statistics, {rows}), rstd = workspace.Take(statistics, {rows});
+    norm_.Forward(Rows(args.input, first_row, rows), args.weights, normed, mean, rstd);
+    kernels::LinearForward(normed, weight_.In(tied_ ? args.tied_weights : args.weights), {}, {}, logits);
+  }
+
  private:
   static Tensor Rows(const Tensor& matrix, int64_t first, int64_t count) {
     const int64_t row_bytes = matrix.size(1) * static_cast<int64_t>(matrix.element_size());

@@ -7,6 +7,8 @@
 
 namespace trireme {
 
+void Unit::Logits(UnitArgs&, int64_t, const at::Tensor&) { TRIREME_CHECK(false, "only the head has logits"); }
+
 at::Tensor ParameterPlace::In(const at::Tensor& flat) const {
   return ViewOf(flat, begin * static_cast<int64_t>(flat.element_size()), flat.scalar_type(), shape);
 }

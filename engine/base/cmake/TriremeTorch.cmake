@@ -25,6 +25,7 @@ if(TRIREME_PYTHON)
   endif()
 endif()
 list(APPEND _torch_hints ${PROJECT_SOURCE_DIR}/.deps/torch)
+list(APPEND _torch_hints ${TRIREME_LAST_TORCH_ROOT})  # a reconfiguration from a shell without the variable LIBTORCH
 
 # Sets `out` to "major.minor" of the LibTorch in `root`, or to "".
 function(_trireme_torch_version root out)
@@ -60,6 +61,7 @@ if(NOT TRIREME_TORCH_ROOT)
   string(REPLACE ";" "\n    " _searched "${_torch_hints}")
   message(FATAL_ERROR "LibTorch not found in:\n    ${_searched}\n  fix: run ./setup.sh, which fetches it, or set LIBTORCH to the folder that holds its include/ and lib/")
 endif()
+set(TRIREME_LAST_TORCH_ROOT ${TRIREME_TORCH_ROOT} CACHE INTERNAL "where LibTorch was found last")
 _trireme_torch_version(${TRIREME_TORCH_ROOT} TRIREME_TORCH_VERSION)
 message(STATUS "LibTorch: ${TRIREME_TORCH_ROOT} (${TRIREME_TORCH_VERSION})")
 if(TRIREME_TORCH_VERSION STREQUAL "" OR TRIREME_TORCH_VERSION VERSION_LESS 2.11)

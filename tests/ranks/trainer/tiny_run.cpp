@@ -86,6 +86,38 @@ bool ReplicaEquals(Trainer& trainer, const Weights& masters) {
   return true;
 }
 
+namespace {
+
+// 23 samples: no multiple of any batch.
+class SyntheticSamples : public data::BatchSource {
+ public:
+  int64_t num_samples() const override { return 23; }
+  int64_t seq_length() const override { return 11; }
+  void Fill(int64_t first, int64_t count, std::span<int32_t> tokens) const override {
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((static_cast<size_t>(first) * 31 + i * 7 + i * i) % 61);
+    (void)count;
+  }
+};
+
+}  // namespace
+
+void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses, std::vector<double>& norms) {
+  if (run.load.empty()) {
+    trainer.InitialiseWeights(7);
+  } else {
+    trainer.Load(run.load);
+  }
+  while (trainer.steps_finished() < run.steps) {
+    trainer.StartStep(SyntheticFill(trainer));
+    const StepResult result = trainer.FinishStep();
+    losses.push_back(result.loss);
+    norms.push_back(result.grad_norm);
+    if (run.evaluates && trainer.steps_finished() % 2 == 0) trainer.Evaluate(SyntheticSamples(), 0);
+  }
+  trainer.executor().Drain();
+  if (!run.save.empty()) trainer.Save(run.save, std::nullopt);
+}
+
 Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
   if (!comms) comms = MakeInProcessWorld(run.world, std::chrono::seconds(60));
   struct Rank {
@@ -101,14 +133,7 @@ Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
     world.dp = self.MakeCommunicator("dp0");
     Rank& mine = ranks[static_cast<size_t>(self.rank)];
     mine.trainer = std::make_unique<Trainer>(SetupOf(run), std::move(world));
-    mine.trainer->InitialiseWeights(7);
-    for (int64_t step = 0; step < run.steps; ++step) {
-      mine.trainer->StartStep(SyntheticFill(*mine.trainer));
-      const StepResult result = mine.trainer->FinishStep();
-      mine.losses.push_back(result.loss);
-      mine.norms.push_back(result.grad_norm);
-    }
-    mine.trainer->executor().Drain();
+    TrainRank(run, *mine.trainer, mine.losses, mine.norms);
   });
   if (!curve.failed.empty()) return curve;
   for (Rank& rank : ranks) Collect(*rank.trainer, curve.weights);

@@ -16,7 +16,8 @@ struct TinyRun {
   double clip = 0;  // 0: off
   int64_t bucket = 3000;  // elements: several units a bucket, several buckets a model
   Recompute recompute = Recompute::kNone;
-  std::vector<int64_t> evaluate_after;  // steps after which an evaluation runs
+  bool evaluates = false;  // an evaluation after every second step
+  std::string load = {}, save = {};  // checkpoint folders: read before the first step, written after the last
 };
 
 using Weights = std::map<std::string, std::vector<double>>;  // logical tensors, vocabulary padding left out, held order
@@ -37,6 +38,10 @@ void Collect(Trainer& trainer, Weights& weights);
 
 // Whether this rank's whole weights (ZeRO 0-2) are `masters`, rounded to the compute type.
 bool ReplicaEquals(Trainer& trainer, const Weights& masters);
+
+// `steps` is the whole run's length; a resumed run does what is left.
+// Trains one rank whose trainer was made by the caller; appends to losses and norms.
+void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses, std::vector<double>& norms);
 
 // Trains on `comms` (or a fresh world) and returns rank 0's curve and the gathered weights.
 Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms = nullptr);

@@ -45,9 +45,9 @@ TEST_P(ZeroEquality, EqualsOneRankInFp64) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ZeroEquality,
                          ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(1, 2, 3), ::testing::Values(1, 3), ::testing::Bool()),
-                         [](const auto& info) {
-                           return "Zero" + std::to_string(std::get<0>(info.param)) + "Ranks" + std::to_string(std::get<1>(info.param)) +
-                                  "Accumulation" + std::to_string(std::get<2>(info.param)) + (std::get<3>(info.param) ? "Sgd" : "AdamW");
+                         [](const auto& layout) {
+                           return "Zero" + std::to_string(std::get<0>(layout.param)) + "Ranks" + std::to_string(std::get<1>(layout.param)) +
+                                  "Accumulation" + std::to_string(std::get<2>(layout.param)) + (std::get<3>(layout.param) ? "Sgd" : "AdamW");
                          });
 
 TEST(ZeroEquality, UntiedHead) {

@@ -1,0 +1,144 @@
+// The same weights, tokens and config file give the curve of the real DeepSpeed (tests/compat/fixtures).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/reader.h"
+#include "parsers/cli.h"
+#include "parsers/model_config.h"
+#include "tests/ranks/trainer/tiny_run.h"
+#include "tests/support/run_threads.h"
+
+namespace trireme::test {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kFixtures = TRIREME_FIXTURES;
+
+nlohmann::json ReadJson(const fs::path& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+struct Followed {
+  std::string failed;
+  std::vector<StepResult> steps;
+  std::vector<double> lr;
+  Weights weights;
+  bool replicas_equal = true;
+  PlanDTypes dtypes;
+};
+
+// Trains as `trireme train --no-shuffle --init-from ...` does, on in-process ranks.
+Followed Follow(const std::string& name, const nlohmann::json& expected, bool deepspeed_accumulation) {
+  const int world = expected["world"];
+  const int64_t steps = static_cast<int64_t>(expected["steps"].size());
+  const fs::path initial = kFixtures / expected["initial"].get<std::string>();
+  Followed followed;
+  std::vector<std::unique_ptr<Trainer>> trainers(static_cast<size_t>(world));
+  followed.failed = RunThreadRanks(world, [&](ThreadRank& self) {
+    Diagnostics diagnostics;
+    TrainerSetup setup;
+    setup.model = ReadHuggingFaceConfig(initial, diagnostics);
+    ParseResult parsed = ParseConfigFile(kFixtures / "traces" / name / "config.json", {}, world, setup.model.hidden_size);
+    parsed.diagnostics.ThrowIfErrors();
+    diagnostics.ThrowIfErrors();
+    setup.config = parsed.config;
+    setup.config.trireme.deepspeed_accumulation = deepspeed_accumulation;
+    PadVocabulary(setup.model, 1);
+    setup.sequence_length = expected["seq"];
+    setup.train_iters = steps;
+    setup.decay_all = expected["decay_all"];
+    RankWorld place;
+    place.rank = self.rank;
+    place.world_size = world;
+    place.dp = self.MakeCommunicator("dp0");
+    trainers[static_cast<size_t>(self.rank)] = std::make_unique<Trainer>(setup, std::move(place));
+    Trainer& trainer = *trainers[static_cast<size_t>(self.rank)];
+    trainer.LoadHuggingFace(initial);
+    const data::TrainingData data = data::OpenTrainingData({.data_path = kFixtures / expected["tokens"].get<std::string>(),
+                                                            .seq_length = setup.sequence_length,
+                                                            .vocab_size = setup.model.vocab_size,
+                                                            .train_samples = steps * setup.config.batch.train_batch_size,
+                                                            .no_shuffle = true});
+    for (int64_t step = 0; step < steps; ++step) {
+      trainer.StartStep(trainer.NextFill(*data.train));
+      const StepResult result = trainer.FinishStep();
+      if (self.rank != 0) continue;
+      followed.steps.push_back(result);
+      followed.lr.push_back(trainer.RatesOf(result.applied_steps - 1).lr);
+    }
+    trainer.executor().Drain();
+  });
+  if (!followed.failed.empty()) return followed;
+  for (auto& trainer : trainers) Collect(*trainer, followed.weights);
+  for (auto& trainer : trainers) followed.replicas_equal = followed.replicas_equal && ReplicaEquals(*trainer, followed.weights);
+  followed.dtypes = trainers[0]->plan().dtypes;
+  return followed;
+}
+
+// The logical tensors of the trace's last step, in held order, against ours: L2, relative.
+double FinalDifference(const std::string& name, const nlohmann::json& expected, const Weights& weights) {
+  const auto reader = checkpoint::CheckpointReader::Open(kFixtures / "traces" / name / expected["final"].get<std::string>());
+  Weights want;
+  for (const checkpoint::TensorInfo& tensor : reader->tensors()) {
+    const auto ours = weights.find(tensor.name);
+    if (ours == weights.end()) continue;
+    std::vector<float> values(ours->second.size());
+    const bool conv1d = tensor.shape.size() == 2 && tensor.name.find(".h.") != std::string::npos;
+    reader->ReadFlat(tensor.name, "model", 0, static_cast<int64_t>(values.size()), std::as_writable_bytes(std::span(values)),
+                     conv1d ? checkpoint::Order::kTransposed : checkpoint::Order::kRowMajor);
+    want[tensor.name].assign(values.begin(), values.end());
+  }
+  return WeightDifference(weights, want);
+}
+
+std::vector<std::string> TraceNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kFixtures / "traces")) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class DeepSpeedTrace : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DeepSpeedTrace, IsFollowed) {
+  const std::string name = GetParam();
+  const nlohmann::json expected = ReadJson(kFixtures / "traces" / name / "expected.json");
+  const bool bf16 = name.starts_with("bf16");
+  const Followed got = Follow(name, expected, /*deepspeed_accumulation=*/bf16);
+  ASSERT_EQ(got.failed, "");
+  ASSERT_GE(got.steps.size(), 50u);
+  const double loss_tolerance = bf16 ? 1e-4 : 2e-6;
+  double worst_loss = 0, worst_norm = 0;
+  for (size_t step = 0; step < got.steps.size(); ++step) {
+    const nlohmann::json& want = expected["steps"][step];
+    const double loss = want["loss"];
+    worst_loss = std::max(worst_loss, std::abs(got.steps[step].loss - loss) / loss);
+    EXPECT_EQ(got.lr[step], want["lr"].get<double>()) << "step " << step;
+    if (want["grad_norm"].is_null()) continue;
+    const double norm = want["grad_norm"];
+    worst_norm = std::max(worst_norm, std::abs(got.steps[step].grad_norm - norm) / norm);
+  }
+  EXPECT_LE(worst_loss, loss_tolerance);
+  if (!bf16) {
+    EXPECT_LE(worst_norm, 5e-6);
+  }
+  EXPECT_TRUE(got.replicas_equal);
+  if (!expected["final"].is_null()) {
+    const double difference = FinalDifference(name, expected, got.weights);
+    RecordProperty("final_weights", std::to_string(difference));
+    EXPECT_LE(difference, bf16 ? 5e-3 : 1e-5);
+  }
+  std::printf("%-28s loss %.1e  norm %.1e  (compute %s, gradients %s over %s)\n", name.c_str(), worst_loss, worst_norm,
+              std::string(Name(got.dtypes.compute)).c_str(), std::string(Name(got.dtypes.accumulate)).c_str(),
+              std::string(Name(got.dtypes.communicate)).c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(Traces, DeepSpeedTrace, ::testing::ValuesIn(TraceNames()), [](const auto& trace) { return trace.param; });
+
+}  // namespace
+}  // namespace trireme::test

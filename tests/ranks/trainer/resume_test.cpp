@@ -1,0 +1,83 @@
+// A resumed run is the run that never stopped: bitwise in the same layout, equal in any other.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/ranks/trainer/tiny_run.h"
+
+namespace trireme::test {
+namespace {
+
+struct Folder {
+  Folder() : path(std::filesystem::temp_directory_path() / ("trireme_resume_" + std::to_string(::getpid()))) { std::filesystem::remove_all(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::filesystem::path path;
+};
+
+std::vector<double> Last(const std::vector<double>& all, size_t count) { return {all.end() - static_cast<int64_t>(count), all.end()}; }
+
+class Resume : public ::testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(Resume, SameLayoutIsBitwise) {
+  const auto [stage, world] = GetParam();
+  const Folder folder;
+  const TinyRun whole{.world = world, .zero_stage = stage, .accumulation = 3, .fp64 = false, .clip = 0.5};
+  TinyRun first = whole, second = whole;
+  first.steps = 5;
+  first.save = second.load = folder.path;
+  const Curve want = Train(whole), begun = Train(first), got = Train(second);
+  ASSERT_EQ(begun.failed, "");
+  ASSERT_EQ(got.failed, "");
+  EXPECT_EQ(got.losses, Last(want.losses, 7));
+  EXPECT_EQ(got.norms, Last(want.norms, 7));
+  EXPECT_EQ(got.weights, want.weights);
+}
+
+TEST_P(Resume, OtherLayoutsSeeTheSameRun) {
+  const auto [stage, world] = GetParam();
+  const Folder folder;
+  TinyRun first{.world = world, .zero_stage = stage, .accumulation = 3, .clip = 0.5};
+  const Curve want = Train(first);
+  first.steps = 5;
+  first.save = folder.path;
+  ASSERT_EQ(Train(first).failed, "");
+  for (const auto& [other_stage, other_world, accumulation] : {std::tuple{0, 1, 1}, {1, 3, 1}, {2, 2, 1}, {3, 2, 3}, {3, 3, 2}}) {
+    const Curve got = Train({.world = other_world, .zero_stage = other_stage, .accumulation = accumulation, .clip = 0.5, .load = folder.path});
+    ASSERT_EQ(got.failed, "");
+    EXPECT_LE(RelativeDifference(got.losses, Last(want.losses, 7)), 1e-12) << "ZeRO-" << other_stage << " x " << other_world;
+    EXPECT_LE(WeightDifference(got.weights, want.weights), 1e-12);
+    EXPECT_TRUE(got.replicas_equal);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Resume, ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(1, 2)));
+
+TEST(Resume, Bf16KeepsTheMasters) {
+  const Folder folder;
+  const TinyRun whole{.world = 2, .zero_stage = 2, .accumulation = 3, .fp64 = false, .bf16 = true, .clip = 0.5};
+  TinyRun first = whole, second = whole;
+  first.steps = 5;
+  first.save = second.load = folder.path;
+  const Curve want = Train(whole);
+  ASSERT_EQ(Train(first).failed, "");
+  const Curve got = Train(second);
+  EXPECT_EQ(got.losses, Last(want.losses, 7));
+  EXPECT_EQ(got.weights, want.weights);
+  EXPECT_TRUE(want.replicas_equal);
+}
+
+TEST(Resume, EvaluationsLeaveTrainingAlone) {
+  for (const int stage : {0, 3}) {
+    TinyRun run{.world = 2, .zero_stage = stage, .accumulation = 3, .fp64 = false};
+    const Curve want = Train(run);
+    run.evaluates = true;
+    const Curve got = Train(run);
+    ASSERT_EQ(got.failed, "");
+    EXPECT_EQ(got.losses, want.losses);
+    EXPECT_EQ(got.weights, want.weights);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::test
