@@ -11,7 +11,8 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <thread>
+#include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -19,6 +20,7 @@
 #include "engine/base/env.h"
 #include "engine/base/error.h"
 #include "engine/comm/backends.h"
+#include "engine/comm/failure_reports.h"
 #include "engine/comm/flight_recorder.h"
 #include "engine/comm/reduce.h"
 #include "engine/comm/store_impl.h"
@@ -30,8 +32,7 @@ using std::chrono::milliseconds;
 
 constexpr int64_t kSmallBytes = 16 << 10;  // up to here every rank sends all it has to all others: one exchange
 constexpr int64_t kSegmentBytes = int64_t{4}
-                                  << 20;   // longer reductions run in segments, which bounds the scratch memory
-constexpr milliseconds kReportWait{1500};  // after a failure: for the other ranks' reports
+                                  << 20;  // longer reductions run in segments, which bounds the scratch memory
 
 // c10d keeps the connections protected; closing them is the only abort that Gloo has.
 class OpenGroup : public c10d::ProcessGroupGloo {
@@ -93,46 +94,48 @@ class GlooCommunicator : public Communicator {
   void DoBarrier(Ticket ticket) override;
   void DoAbort() noexcept override {
     aborted_ = true;
-    try {
-      if (group_) group_->CloseConnections();
-    } catch (...) {  // the peers then find out by their time-out
-    }
+    CloseAll();
   }
   bool Accepts(const at::Tensor& tensor) const override { return tensor.is_cpu(); }
 
  private:
-  struct Pending {
-    int peer;
-    c10::intrusive_ptr<c10d::Work> work;
-  };
   // One operation's messages. Its tag tells operation, number, dtype and count, so that ranks which disagree do not
   // exchange data: they time out, and the reports say who was where.
   struct Exchange {
     std::string text;
     int tag;
-    std::vector<Pending> pending;
+  };
+  struct Message {
+    const Exchange* exchange;
+    int peer;
+    c10::intrusive_ptr<c10d::Work> work;
   };
 
   int global_rank() const { return global_ranks()[rank()]; }
   static std::byte* Bytes(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
   void Connect();
+  void CloseAll() noexcept;
   Exchange Open(OpKind op, Ticket ticket, const at::Tensor* tensor) const;
-  void PostSend(Exchange& exchange, int peer, const std::byte* data, int64_t bytes);
-  void PostRecv(Exchange& exchange, int peer, std::byte* data, int64_t bytes);
-  void Await(Exchange& exchange);
+  void PostSend(const Exchange& exchange, int peer, const std::byte* data, int64_t bytes);
+  void PostRecv(const Exchange& exchange, int peer, std::byte* data, int64_t bytes);
+  template <typename Start>
+  void Post(const Exchange& exchange, int peer, Start start);
+  void Await();  // all that was posted
   [[noreturn]] void FailExchange(const std::string& text, int peer, const std::string& reason);
-  std::string CollectReports(const std::string& text, const std::string& reason);
   std::byte* Scratch(int64_t bytes);
   // Sums this rank's part; part_of(r) is rank r's part of our tensor. The result is written to `out`.
-  void ReducePart(Exchange& exchange, c10::ScalarType type, ReduceOp op,
+  void ReducePart(const Exchange& exchange, c10::ScalarType type, ReduceOp op,
                   const std::function<const std::byte*(int)>& part_of, const std::function<int64_t(int)>& count_of,
                   std::byte* out);
 
   std::shared_ptr<Store> store_;
   milliseconds timeout_;
   std::string prefix_;
+  std::optional<FailureReports> reports_;  // set in a group of several ranks
   c10::intrusive_ptr<OpenGroup> group_;
   std::atomic<bool> aborted_ = false;
+  std::mutex in_flight_mutex_;
+  std::vector<Message> in_flight_;
   std::unique_ptr<std::byte[]> scratch_;
   int64_t scratch_bytes_ = 0;
 };
@@ -140,6 +143,7 @@ class GlooCommunicator : public Communicator {
 void GlooCommunicator::Connect() {
   TRIREME_CHECK(store_ != nullptr, fmt::format("group {} of {} ranks without a store", name(), size()));
   prefix_ = fmt::format("gloo/{}/{}/", name(), store_->NextGeneration("gloo/" + name()));
+  reports_.emplace(store_, prefix_, global_rank(), global_ranks());
   const std::string ranks = fmt::format("{}", fmt::join(global_ranks(), ","));
   store_->Set(prefix_ + "here/" + std::to_string(global_rank()), ranks);
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
@@ -179,41 +183,55 @@ GlooCommunicator::Exchange GlooCommunicator::Open(OpKind op, Ticket ticket, cons
   mix(static_cast<uint64_t>(ticket.number));
   mix(tensor ? static_cast<uint64_t>(tensor->scalar_type()) : 0);
   mix(tensor ? static_cast<uint64_t>(tensor->numel()) : 0);
-  return {Describe(op, ticket, tensor), static_cast<int>(hash >> 34), {}};
+  return {Describe(op, ticket, tensor), static_cast<int>(hash >> 34)};
 }
 
-void GlooCommunicator::PostSend(Exchange& exchange, int peer, const std::byte* data, int64_t bytes) {
-  if (bytes == 0) return;
-  std::vector<at::Tensor> tensors{View(data, bytes)};
+template <typename Start>
+void GlooCommunicator::Post(const Exchange& exchange, int peer, Start start) {
   try {
-    exchange.pending.push_back({peer, group_->send(tensors, peer, exchange.tag)});
+    auto work = start();
+    const std::lock_guard lock(in_flight_mutex_);
+    in_flight_.push_back({&exchange, peer, std::move(work)});
   } catch (const std::exception& error) {
     FailExchange(exchange.text, peer, error.what());
   }
 }
 
-void GlooCommunicator::PostRecv(Exchange& exchange, int peer, std::byte* data, int64_t bytes) {
+void GlooCommunicator::PostSend(const Exchange& exchange, int peer, const std::byte* data, int64_t bytes) {
   if (bytes == 0) return;
   std::vector<at::Tensor> tensors{View(data, bytes)};
-  try {
-    exchange.pending.push_back({peer, group_->recv(tensors, peer, exchange.tag)});
-  } catch (const std::exception& error) {
-    FailExchange(exchange.text, peer, error.what());
-  }
+  Post(exchange, peer, [&] { return group_->send(tensors, peer, exchange.tag); });
 }
 
-void GlooCommunicator::Await(Exchange& exchange) {
-  for (Pending& pending : exchange.pending) {
+void GlooCommunicator::PostRecv(const Exchange& exchange, int peer, std::byte* data, int64_t bytes) {
+  if (bytes == 0) return;
+  std::vector<at::Tensor> tensors{View(data, bytes)};
+  Post(exchange, peer, [&] { return group_->recv(tensors, peer, exchange.tag); });
+}
+
+void GlooCommunicator::Await() {
+  for (const Message& message : in_flight_) {  // only this thread adds or removes; Abort reads, under the mutex
     try {
-      pending.work->wait(timeout_);
+      if (!message.work->wait(timeout_)) FailExchange(message.exchange->text, message.peer, "given up");
+    } catch (const Error&) {
+      throw;
     } catch (const std::exception& error) {
-      FailExchange(exchange.text, pending.peer, error.what());
+      FailExchange(message.exchange->text, message.peer, error.what());
     }
   }
-  exchange.pending.clear();
+  const std::lock_guard lock(in_flight_mutex_);
+  in_flight_.clear();
 }
 
-// Buffers of the other pending works are safe: Gloo takes them back when the connections close.
+void GlooCommunicator::CloseAll() noexcept {
+  try {
+    const std::lock_guard lock(in_flight_mutex_);
+    for (const Message& message : in_flight_) message.work->abort();
+    if (group_) group_->CloseConnections();
+  } catch (...) {  // the peers then find out by their time-out
+  }
+}
+
 void GlooCommunicator::FailExchange(const std::string& text, int peer, const std::string& reason) {
   const int other = global_ranks()[peer];
   const bool was_aborted = aborted_.exchange(true);
@@ -223,7 +241,11 @@ void GlooCommunicator::FailExchange(const std::string& text, int peer, const std
       : timed_out
           ? fmt::format("{} waited {:.1f} s for rank {}", text, std::chrono::duration<double>(timeout_).count(), other)
           : fmt::format("{} lost rank {}: {}", text, other, reason.substr(0, reason.find('\n')));
-  const std::string reports = CollectReports(text, what);
+  const std::string reports = reports_->Exchange(text, what, [this] { CloseAll(); });
+  {  // gives the buffers back before their tensors go
+    const std::lock_guard lock(in_flight_mutex_);
+    in_flight_.clear();
+  }
   Fail(
       was_aborted ? "COM013"
       : timed_out ? "COM012"
@@ -235,44 +257,6 @@ void GlooCommunicator::FailExchange(const std::string& text, int peer, const std
           : "look at the log of the rank that failed first");
 }
 
-// Tells the others over the store what this rank was in, closes the connections, so that they notice, and waits a
-// moment for what they tell. A rank that tells nothing is not in any operation of the group, or its process is gone.
-std::string GlooCommunicator::CollectReports(const std::string& text, const std::string& reason) {
-  std::vector<std::string> facts;
-  try {
-    store_->Set(prefix_ + "stopped/" + std::to_string(global_rank()), text);
-    if (store_->Add(prefix_ + "failures", 1) == 1) {
-      store_->Set(prefix_ + "first", fmt::format("rank {}: {}", global_rank(), reason));
-    }
-    DoAbort();
-    const auto deadline = std::chrono::steady_clock::now() + kReportWait;
-    std::vector<int> silent;
-    for (const int other : global_ranks()) {
-      if (other == global_rank()) continue;
-      const std::string key = prefix_ + "stopped/" + std::to_string(other);
-      bool told = false;
-      while (!(told = store_->Has(key)) && std::chrono::steady_clock::now() < deadline) {
-        std::this_thread::sleep_for(milliseconds(10));
-      }
-      if (told) {
-        facts.push_back(fmt::format("rank {} was in {}", other, store_->Get(key, milliseconds(100))));
-      } else {
-        silent.push_back(other);
-      }
-    }
-    if (!silent.empty()) {
-      facts.push_back(fmt::format("missing, in no operation of the group or ended: rank {}", fmt::join(silent, ", ")));
-    }
-    if (store_->Has(prefix_ + "first")) {
-      facts.push_back("failed first: " + store_->Get(prefix_ + "first", milliseconds(100)));
-    }
-  } catch (const std::exception&) {
-    DoAbort();
-    facts.push_back("the store on rank 0 does not answer: rank 0 has most likely ended");
-  }
-  return "; " + fmt::format("{}", fmt::join(facts, "; "));
-}
-
 std::byte* GlooCommunicator::Scratch(int64_t bytes) {
   if (bytes > scratch_bytes_) {
     scratch_.reset(new std::byte[static_cast<size_t>(bytes)]);
@@ -281,7 +265,7 @@ std::byte* GlooCommunicator::Scratch(int64_t bytes) {
   return scratch_.get();
 }
 
-void GlooCommunicator::ReducePart(Exchange& exchange, c10::ScalarType type, ReduceOp op,
+void GlooCommunicator::ReducePart(const Exchange& exchange, c10::ScalarType type, ReduceOp op,
                                   const std::function<const std::byte*(int)>& part_of,
                                   const std::function<int64_t(int)>& count_of, std::byte* out) {
   const auto element = static_cast<int64_t>(c10::elementSize(type));
@@ -298,12 +282,12 @@ void GlooCommunicator::ReducePart(Exchange& exchange, c10::ScalarType type, Redu
     PostSend(exchange, r, part_of(r), count_of(r) * element);
     next += mine * element;
   }
-  Await(exchange);
+  Await();
   ReduceInOrder(type, op, inputs, {&out, 1}, mine);
 }
 
 void GlooCommunicator::DoAllReduce(const at::Tensor& inout, ReduceOp op, CommStream, Ticket ticket) {
-  Exchange exchange = Open(OpKind::kAllReduce, ticket, &inout);
+  const Exchange exchange = Open(OpKind::kAllReduce, ticket, &inout);
   const int64_t element = inout.element_size();
   std::byte* data = Bytes(inout);
   if (static_cast<int64_t>(inout.nbytes()) <= kSmallBytes) {
@@ -323,13 +307,13 @@ void GlooCommunicator::DoAllReduce(const at::Tensor& inout, ReduceOp op, CommStr
       PostRecv(exchange, r, part_of(r), count_of(r) * element);
       PostSend(exchange, r, part_of(rank()), count_of(rank()) * element);
     }
-    Await(exchange);
+    Await();
   }
 }
 
 void GlooCommunicator::DoReduceScatter(const at::Tensor& in, const at::Tensor& out, ReduceOp op, CommStream,
                                        Ticket ticket) {
-  Exchange exchange = Open(OpKind::kReduceScatter, ticket, &out);
+  const Exchange exchange = Open(OpKind::kReduceScatter, ticket, &out);
   const int64_t element = in.element_size();
   const int64_t segment = kSegmentBytes / element;
   for (int64_t start = 0; start < out.numel(); start += segment) {
@@ -341,7 +325,7 @@ void GlooCommunicator::DoReduceScatter(const at::Tensor& in, const at::Tensor& o
 }
 
 void GlooCommunicator::DoAllGather(const at::Tensor& in, const at::Tensor& out, CommStream, Ticket ticket) {
-  Exchange exchange = Open(OpKind::kAllGather, ticket, &in);
+  const Exchange exchange = Open(OpKind::kAllGather, ticket, &in);
   const auto bytes = static_cast<int64_t>(in.nbytes());
   for (int r = 0; r < size(); ++r) {
     std::byte* slice = Bytes(out) + r * bytes;
@@ -352,34 +336,35 @@ void GlooCommunicator::DoAllGather(const at::Tensor& in, const at::Tensor& out, 
       std::memcpy(slice, Bytes(in), static_cast<size_t>(bytes));
     }
   }
-  Await(exchange);
+  Await();
 }
 
 void GlooCommunicator::DoBroadcast(const at::Tensor& inout, int root, CommStream, Ticket ticket) {
-  Exchange exchange = Open(OpKind::kBroadcast, ticket, &inout);
+  const Exchange exchange = Open(OpKind::kBroadcast, ticket, &inout);
   const auto bytes = static_cast<int64_t>(inout.nbytes());
   if (rank() != root) PostRecv(exchange, root, Bytes(inout), bytes);
   for (int r = 0; rank() == root && r < size(); ++r) {
     if (r != root) PostSend(exchange, r, Bytes(inout), bytes);
   }
-  Await(exchange);
+  Await();
 }
 
 void GlooCommunicator::DoTransfers(std::span<const Transfer> transfers) {
   std::vector<Exchange> exchanges;
+  exchanges.reserve(transfers.size());  // messages point at them
   for (const Transfer& transfer : transfers) {
     const at::Tensor& tensor = transfer.tensor;
-    Exchange& exchange =
+    const Exchange& exchange =
         exchanges.emplace_back(Open(transfer.send ? OpKind::kSend : OpKind::kRecv, transfer.ticket, &tensor));
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     transfer.send ? PostSend(exchange, transfer.peer, Bytes(tensor), bytes)
                   : PostRecv(exchange, transfer.peer, Bytes(tensor), bytes);
   }
-  for (Exchange& exchange : exchanges) Await(exchange);
+  Await();
 }
 
 void GlooCommunicator::DoBarrier(Ticket ticket) {
-  Exchange exchange = Open(OpKind::kBarrier, ticket, nullptr);
+  const Exchange exchange = Open(OpKind::kBarrier, ticket, nullptr);
   const std::byte sent{1};
   std::vector<std::byte> received(size());
   for (int r = 0; r < size(); ++r) {
@@ -387,7 +372,7 @@ void GlooCommunicator::DoBarrier(Ticket ticket) {
     PostRecv(exchange, r, &received[r], 1);
     PostSend(exchange, r, &sent, 1);
   }
-  Await(exchange);
+  Await();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "engine/comm/store.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -79,6 +80,12 @@ auto Guard(const Store::Impl& impl, const std::string& key, Function run) {
   }
 }
 
+// c10d prints a stack trace for each lost connection, which we report ourselves; TORCH_CPP_LOG_LEVEL brings it back.
+void QuietLibTorch() {
+  if (!env::Text("TORCH_CPP_LOG_LEVEL"))
+    FLAGS_caffe2_log_level = std::max<int>(FLAGS_caffe2_log_level, c10::GLOG_FATAL);
+}
+
 std::vector<uint8_t> ToBytes(std::string_view text) { return {text.begin(), text.end()}; }
 
 }  // namespace
@@ -114,6 +121,7 @@ std::shared_ptr<Store> Store::Connect(const RendezvousInfo& info) {
   options.waitWorkers = false;  // waited for below, by rank, so that the message can name those that are missing
   options.timeout = info.timeout;
   if (options.isServer) options.masterListenFd = info.listen_fd;
+  QuietLibTorch();
   auto impl = std::make_unique<Impl>();
   impl->info = info;
   const auto begin = std::chrono::steady_clock::now();
@@ -175,8 +183,11 @@ void Store::Barrier(const std::string& name, milliseconds timeout) {
   Set(prefix + std::to_string(rank()), "");
   std::vector<std::string> keys;
   for (int r = 0; r < world(); ++r) keys.push_back(prefix + std::to_string(r));
+  std::vector<std::string> left;
+  for (int r = 1; r < world(); ++r) left.push_back(prefix + "left/" + std::to_string(r));
   try {
     Wait(keys, timeout);
+    if (rank() > 0) return Set(left[rank() - 1], "");
   } catch (const Error& error) {
     if (error.id() != "COM004") throw;
     std::vector<int> missing;
@@ -187,6 +198,10 @@ void Store::Barrier(const std::string& name, milliseconds timeout) {
                 fmt::format("{} of {} ranks came to '{}' within {:.1f} s; missing: rank {}", world() - missing.size(),
                             world(), name, Seconds(timeout), fmt::join(missing, ", ")),
                 fmt::format("{}, rank {}", Address(impl_->info), rank()), "look at the logs of the missing ranks");
+  }
+  try {
+    Wait(left, timeout);    // rank 0 serves the store: it leaves last, so that it may end after a barrier
+  } catch (const Error&) {  // all had come; one that ended since will be noticed elsewhere
   }
 }
 

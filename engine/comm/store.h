@@ -49,6 +49,7 @@ class Store {
   int64_t Add(const std::string& key, int64_t value);  // returns the new value; the key starts at 0
   void Wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
   // All ranks of the world call it with the same name; a name may be used again. A time-out names the missing ranks.
+  // Rank 0 leaves last: a job whose last call is a barrier may end at once, though the store ends with rank 0.
   void Barrier(const std::string& name, std::chrono::milliseconds timeout);
   // How often this rank asked for `name` before: 0, 1, ... Equal on all ranks that ask in the same order.
   int64_t NextGeneration(const std::string& name);

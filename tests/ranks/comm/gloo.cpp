@@ -39,18 +39,15 @@ TEST_P(Gloo, EveryOperationEqualsPlainSums) {
   EXPECT_EQ("", RunRanks(GetParam(), 120, [](RankContext& ctx) { CheckEverything(*ctx.MakeGloo("dp0")); }));
 }
 
-TEST_P(Gloo, SixteenBitSumsRoundOnce) {
-  if (GetParam() % 2 == 0) GTEST_SKIP() << "256 + an odd number is no bf16 value";
-  EXPECT_EQ("", RunRanks(GetParam(), 60, [](RankContext& ctx) { CheckSixteenBitSums(*ctx.MakeGloo("dp0")); }));
+TEST(GlooOrder, SixteenBitSumsRoundOnce) {
+  EXPECT_EQ("", RunRanks(3, 60, [](RankContext& ctx) { CheckSixteenBitSums(*ctx.MakeGloo("dp0")); }));
 }
 
 TEST(GlooLong, SegmentsOfLongTensorsFitTogether) {
   EXPECT_EQ("", RunRanks(3, 120, [](RankContext& ctx) {
               const auto dp = ctx.MakeGloo("dp0");
-              for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {  // 4 MiB a segment and peer
-                CheckReductions(*dp, 3 * 1024 * 1024 + 17, type);
-                CheckCopies(*dp, 3 * 1024 * 1024 + 17, type);
-              }
+              CheckReductions(*dp, 400'009, at::kDouble);  // segments have 1 MiB from each rank, 393216 elements of all
+              CheckCopies(*dp, 400'009, at::kDouble);
             }));
 }
 
