@@ -21,10 +21,10 @@ struct InitializeOptions {
   std::string config;            // path of ds_config.json
   ModelSpec model;               // NamedModel("gpt-125m"), or filled by hand
   int64_t seq_length = 1024;
-  std::string training_data;     // prefix of .bin/.idx; "": no loader
+  std::string training_data = ""; // prefix of .bin/.idx; "": no loader
   int64_t train_iters = 1000;    // optimizer steps of the whole run
   std::string split = "969,30,1";
-  std::string device;            // "cpu", "cuda"; "": a GPU where there is one
+  std::string device = "";            // "cpu", "cuda"; "": a GPU where there is one
   RankWorld* world = nullptr;    // moved from; null: from the environment
 };
 
