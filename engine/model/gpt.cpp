@@ -218,13 +218,13 @@ class HeadUnit final : public Unit {
   void Forward(UnitArgs& args) override {
     const int64_t tokens = Tokens(args);
     const bool train = args.input_gradient.defined();
-    const int64_t chunk_rows = HeadChunkTokens(tokens, padded_vocab_);
     Workspace workspace(args.workspace);
     const Tensor normed = workspace.Take(compute_, {tokens, hidden_});
     const Tensor dnormed = train ? workspace.Take(compute_, {tokens, hidden_}) : Tensor();
     const at::ScalarType statistics = StatisticsType(compute_);
     const Tensor mean = workspace.Take(statistics, {tokens}), rstd = workspace.Take(statistics, {tokens});
-    const Tensor losses = workspace.Take(statistics, {chunk_rows});
+    const Tensor losses = workspace.Take(statistics, {tokens});
+    const int64_t chunk_rows = ChunkRows(tokens, workspace.Rest().numel());
     const Tensor logits = workspace.Take(compute_, {chunk_rows, padded_vocab_});
     const Tensor scratch = workspace.Rest();
 
@@ -254,6 +254,17 @@ class HeadUnit final : public Unit {
   }
 
  private:
+  // As the plan counts it; fewer where the workspace is smaller. One row of a 16-bit weight product must fit beside the
+  // logits.
+  int64_t ChunkRows(int64_t tokens, int64_t free_bytes) const {
+    const auto size = static_cast<int64_t>(c10::elementSize(compute_));
+    const int64_t reserved = size == 2 ? hidden_ * size + 256 : 0;
+    const int64_t rows =
+        std::min(HeadChunkTokens(tokens, padded_vocab_), (free_bytes - reserved) / (padded_vocab_ * size));
+    TRIREME_CHECK(rows > 0,
+                  fmt::format("{} bytes of workspace do not hold one row of {} logits", free_bytes, padded_vocab_));
+    return rows;
+  }
   static Tensor Rows(const Tensor& matrix, int64_t first, int64_t count) {
     const int64_t row_bytes = matrix.size(1) * static_cast<int64_t>(matrix.element_size());
     return ViewOf(matrix, first * row_bytes, matrix.scalar_type(), {count, matrix.size(1)});

@@ -1,0 +1,155 @@
+// From tensors to the launchers of *.cu.
+#include "engine/kernels/backend.h"
+
+#include "engine/kernels/cuda/context.h"
+#include "engine/kernels/cuda/launch.h"
+
+namespace trireme::kernels {
+namespace {
+
+using cuda::CurrentStream;
+using cuda::ElementOf;
+
+void* Data(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
+double* Doubles(const at::Tensor& tensor) { return static_cast<double*>(Data(tensor)); }
+const int32_t* Ids(const at::Tensor& tensor) { return static_cast<const int32_t*>(Data(tensor)); }
+
+cuda::UpdateArguments ArgumentsOf(const at::Tensor& master, const at::Tensor& first, const at::Tensor& second,
+                                  const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                                  const at::Tensor& learning_rates, const at::Tensor& betas) {
+  return {.master = Data(master),
+          .first = Data(first),
+          .second = Data(second),
+          .gradient = Data(gradient),
+          .weights = Data(weights),
+          .state = Doubles(state),
+          .learning_rates = Doubles(learning_rates),
+          .betas = Doubles(betas),
+          .count = master.numel(),
+          .table_rows = learning_rates.numel()};
+}
+
+}  // namespace
+
+template <>
+void Backend<CudaDevice>::LayerNormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                           double epsilon, const at::Tensor& y, const at::Tensor& mean,
+                                           const at::Tensor& rstd) {
+  cuda::LayerNormForward(ElementOf(x), Data(x), Data(weight), Data(bias), epsilon, Data(y), Data(mean), Data(rstd),
+                         x.size(0), x.size(1), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::LayerNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                                            const at::Tensor& rstd, const at::Tensor& weight,
+                                            const at::Tensor& residual_gradient, const at::Tensor& dx,
+                                            const at::Tensor& dweight, const at::Tensor& dbias, bool add) {
+  cuda::ColumnSums(ElementOf(x), ElementOf(dweight), Data(dy), Data(x), Data(mean), Data(rstd), Data(dweight),
+                   Data(dbias), x.size(0), x.size(1), add, cuda::SumScratch(), CurrentStream());
+  cuda::LayerNormBackward(ElementOf(x), Data(dy), Data(x), Data(mean), Data(rstd), Data(weight),
+                          Data(residual_gradient), Data(dx), x.size(0), x.size(1), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::LinearBackwardBias(const at::Tensor& dy, const at::Tensor& dbias, bool add) {
+  cuda::ColumnSums(ElementOf(dy), ElementOf(dbias), Data(dy), nullptr, nullptr, nullptr, nullptr, Data(dbias),
+                   dy.size(0), dy.size(1), add, cuda::SumScratch(), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::GeluTanhForward(const at::Tensor& fc, const at::Tensor& act) {
+  cuda::GeluTanhForward(ElementOf(fc), Data(fc), Data(act), fc.numel(), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::GeluTanhBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc) {
+  cuda::GeluTanhBackward(ElementOf(fc), Data(fc), Data(dact), Data(dfc), fc.numel(), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::EmbeddingForward(const at::Tensor& tokens, const at::Tensor& token_table,
+                                           const at::Tensor& position_table, const at::Tensor& x) {
+  cuda::EmbeddingForward(ElementOf(x), Ids(tokens), Data(token_table), Data(position_table), Data(x), tokens.size(0),
+                         tokens.size(1) - 1, token_table.size(0), x.size(1), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::EmbeddingBackward(const at::Tensor& dx, const at::Tensor& tokens,
+                                            const at::Tensor& dtoken_table, const at::Tensor& dposition_table,
+                                            bool add) {
+  cuda::EmbeddingBackward(ElementOf(dx), ElementOf(dtoken_table), Data(dx), Ids(tokens), Data(dtoken_table),
+                          Data(dposition_table), tokens.size(0), tokens.size(1) - 1, dtoken_table.size(0),
+                          dposition_table.size(0), dx.size(1), add, CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::CrossEntropy(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                                       int64_t vocab_size, double gradient_scale, const at::Tensor& row_losses,
+                                       const at::Tensor& state, bool train) {
+  cuda::CrossEntropy(ElementOf(logits),
+                     {.logits = Data(logits),
+                      .tokens = Ids(tokens),
+                      .row_losses = Data(row_losses),
+                      .state = Doubles(state),
+                      .rows = logits.size(0),
+                      .padded = logits.size(1),
+                      .vocab = vocab_size,
+                      .sequence = tokens.size(1) - 1,
+                      .first_row = first_row,
+                      .gradient_scale = gradient_scale,
+                      .train = train},
+                     CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::SumOfSquares(const at::Tensor& gradient, const at::Tensor& state) {
+  cuda::SumOfSquares(ElementOf(gradient), Data(gradient), gradient.numel(), Doubles(state), cuda::SumScratch(),
+                     CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::FinishStepStats(const at::Tensor& state, const StepStatsOptions& options) {
+  cuda::FinishStepStats(Doubles(state), options.nominal_tokens, options.max_norm, options.skip_non_finite,
+                        CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                                     const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                                     const at::Tensor& learning_rates, const at::Tensor& betas,
+                                     const AdamOptions& options) {
+  cuda::AdamUpdate(ElementOf(master), ElementOf(gradient), weights.defined() ? ElementOf(weights) : ElementOf(master),
+                   ArgumentsOf(master, exp_avg, exp_avg_sq, gradient, weights, state, learning_rates, betas),
+                   {.epsilon = options.epsilon,
+                    .weight_decay = options.weight_decay,
+                    .decoupled = options.decoupled,
+                    .bias_correction = options.bias_correction},
+                   CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer,
+                                    const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
+                                    const at::Tensor& learning_rates, const SgdOptions& options) {
+  cuda::SgdUpdate(ElementOf(master), ElementOf(gradient), weights.defined() ? ElementOf(weights) : ElementOf(master),
+                  ArgumentsOf(master, momentum_buffer, {}, gradient, weights, state, learning_rates, {}),
+                  {.momentum = options.momentum,
+                   .dampening = options.dampening,
+                   .weight_decay = options.weight_decay,
+                   .nesterov = options.nesterov},
+                  CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::CastCopy(const at::Tensor& source, const at::Tensor& destination) {
+  cuda::CastCopy(ElementOf(source), ElementOf(destination), Data(source), Data(destination), source.numel(),
+                 CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::AddInto(const at::Tensor& source, const at::Tensor& destination) {
+  cuda::AddInto(ElementOf(source), ElementOf(destination), Data(source), Data(destination), source.numel(),
+                CurrentStream());
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,81 @@
+// Launchers of the CUDA kernels: plain pointers and a stream, no LibTorch. Definitions in *.cu; callers in backend.cpp.
+// Every launcher throws Error{kDevice, KRN001} if CUDA refuses the launch.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace trireme::kernels::cuda {
+
+enum class Element : int { kFloat64, kFloat32, kBFloat16 };
+
+// Partial sums of one stream: used by launches that are ordered on it.
+struct Scratch {
+  void* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// norm.cu
+void LayerNormForward(Element type, const void* x, const void* weight, const void* bias, double epsilon, void* y,
+                      void* mean, void* rstd, int64_t rows, int64_t width, cudaStream_t stream);
+void LayerNormBackward(Element type, const void* dy, const void* x, const void* mean, const void* rstd,
+                       const void* weight, const void* residual, void* dx, int64_t rows, int64_t width,
+                       cudaStream_t stream);
+// sums.cu: column sums of dy into dbias, and of dy * (x - mean) * rstd into dweight (x null: dbias alone).
+void ColumnSums(Element type, Element gradient_type, const void* dy, const void* x, const void* mean, const void* rstd,
+                void* dweight, void* dbias, int64_t rows, int64_t width, bool add, Scratch scratch,
+                cudaStream_t stream);
+void SumOfSquares(Element type, const void* values, int64_t count, double* state, Scratch scratch, cudaStream_t stream);
+// activation.cu
+void GeluTanhForward(Element type, const void* fc, void* act, int64_t count, cudaStream_t stream);
+void GeluTanhBackward(Element type, const void* fc, const void* dact, void* dfc, int64_t count, cudaStream_t stream);
+void AddBiasResidual(Element type, void* y, const void* bias, const void* residual, int64_t rows, int64_t width,
+                     cudaStream_t stream);
+// embedding.cu
+void EmbeddingForward(Element type, const int32_t* tokens, const void* token_table, const void* position_table, void* x,
+                      int64_t micro, int64_t sequence, int64_t vocab, int64_t width, cudaStream_t stream);
+void EmbeddingBackward(Element type, Element gradient_type, const void* dx, const int32_t* tokens, void* dtoken_table,
+                       void* dposition_table, int64_t micro, int64_t sequence, int64_t vocab, int64_t positions,
+                       int64_t width, bool add, cudaStream_t stream);
+// loss.cu
+struct LossArguments {
+  void* logits = nullptr;
+  const int32_t* tokens = nullptr;
+  void* row_losses = nullptr;
+  double* state = nullptr;
+  int64_t rows = 0, padded = 0, vocab = 0, sequence = 0, first_row = 0;
+  double gradient_scale = 0;
+  bool train = false;
+};
+void CrossEntropy(Element type, const LossArguments& arguments, cudaStream_t stream);
+void FinishStepStats(double* state, double nominal_tokens, double max_norm, bool skip_non_finite, cudaStream_t stream);
+// update.cu
+struct UpdateArguments {
+  void* master = nullptr;
+  void* first = nullptr;   // exp_avg, or the momentum buffer
+  void* second = nullptr;  // exp_avg_sq
+  const void* gradient = nullptr;
+  void* weights = nullptr;
+  const double* state = nullptr;
+  const double* learning_rates = nullptr;
+  const double* betas = nullptr;
+  int64_t count = 0, table_rows = 0;
+};
+struct AdamArguments {
+  double epsilon, weight_decay;
+  bool decoupled, bias_correction;
+};
+struct SgdArguments {
+  double momentum, dampening, weight_decay;
+  bool nesterov;
+};
+// weights null: their type is not read.
+void AdamUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
+                const AdamArguments& options, cudaStream_t stream);
+void SgdUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
+               const SgdArguments& options, cudaStream_t stream);
+// flat.cu
+void CastCopy(Element from, Element to, const void* source, void* destination, int64_t count, cudaStream_t stream);
+void AddInto(Element from, Element to, const void* source, void* destination, int64_t count, cudaStream_t stream);
+
+}  // namespace trireme::kernels::cuda

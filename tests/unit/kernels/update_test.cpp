@@ -1,0 +1,175 @@
+#include "tests/unit/kernels/kernel_cases.h"
+
+namespace trireme::kernels {
+namespace {
+
+class UpdateTest : public KernelTest {
+ protected:
+  static at::ScalarType Master() { return Statistics(); }
+  static at::Tensor Tensor(std::vector<double> values, at::ScalarType type) {
+    return at::tensor(values, at::kDouble).to(type).to(Options().device());
+  }
+  // StepStats of a step whose gradients need no factor.
+  static void Step(const at::Tensor& state) {
+    state[kTokens] = 1;
+    FinishStepStats(state, {});
+  }
+};
+
+double Slot(const at::Tensor& state, int slot) { return Exact(state)[slot].item<double>(); }
+
+// Values of three steps in exact arithmetic: p0 = [1, -2, 0.5], lr 0.01, decay 0.1, betas 0.9/0.999, eps 1e-8.
+const std::vector<std::vector<double>> kGradients = {{0.1, -0.2, 0.3}, {-0.4, 0.05, 0.2}, {0.25, 0.3, -0.1}};
+
+TEST_P(UpdateTest, AdamGoldenValues) {
+  struct Golden {
+    AdamOptions options;
+    std::vector<double> want;
+  };
+  const std::vector<Golden> cases = {
+      {{.weight_decay = 0.1, .decoupled = true}, {0.992996781, -1.98254857, 0.473308754}},
+      {{.weight_decay = 0.1, .decoupled = false}, {0.989435806, -1.97593267, 0.47349335}},
+      {{.weight_decay = 0.1, .decoupled = true, .bias_correction = false}, {0.991098986, -1.95841895, 0.398427314}}};
+  for (const Golden& golden : cases) {
+    const at::Tensor master = Tensor({1, -2, 0.5}, Master()), m = Tensor({0, 0, 0}, Master()),
+                     v = Tensor({0, 0, 0}, Master());
+    const at::Tensor weights = Empty({3}), state = State();
+    const at::Tensor rates = Tensor({0.01}, at::kDouble), betas = Tensor({0.9, 0.999}, at::kDouble).view({1, 2});
+    for (const auto& gradient : kGradients) {
+      Step(state);
+      AdamUpdate(master, m, v, Tensor(gradient, Master()), weights, state, rates, betas, golden.options);
+    }
+    EXPECT_LT((Exact(master) - at::tensor(golden.want, at::kDouble)).abs().max().item<double>(),
+              Master() == at::kDouble ? 6e-9 : 1e-6);
+    EXPECT_TRUE(BitwiseEqual(weights, master.to(Type())));
+    EXPECT_EQ(Slot(state, kAppliedSteps), 3);
+  }
+}
+
+TEST_P(UpdateTest, SgdGoldenValues) {
+  const at::Tensor master = Tensor({1, -2, 0.5}, Master()), buffer = Tensor({9, 9, 9}, Master()), state = State();
+  for (const auto& gradient : kGradients) {
+    Step(state);
+    SgdUpdate(master, buffer, Tensor(gradient, Master()), {}, state, Tensor({0.01}, at::kDouble),
+              {.momentum = 0.9, .weight_decay = 0.1});
+  }
+  const at::Tensor want = at::tensor({0.996784598, -1.9873267, 0.486280797}, at::kDouble);
+  EXPECT_LT((Exact(master) - want).abs().max().item<double>(), Master() == at::kDouble ? 6e-9 : 1e-6);
+}
+
+TEST_P(UpdateTest, SgdNesterovAndDampeningAgainstTheFormula) {
+  at::Tensor p = at::tensor({1.0, -2.0}, at::kDouble), b;
+  const at::Tensor master = p.to(Master()).to(Options().device()), buffer = Empty({2}, Master()), state = State();
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor g = at::tensor({0.3 * step - 0.2, 0.1}, at::kDouble);
+    b = step == 0 ? g : 0.8 * b + 0.75 * g;
+    p = p - 0.1 * (g + 0.8 * b);
+    Step(state);
+    SgdUpdate(master, buffer, g.to(Master()).to(Options().device()), {}, state, Tensor({0.1}, at::kDouble),
+              {.momentum = 0.8, .dampening = 0.25, .nesterov = true});
+  }
+  EXPECT_LT(RelativeError(master, p), Master() == at::kDouble ? 1e-14 : 1e-6);
+}
+
+TEST_P(UpdateTest, TablesFollowAppliedStepsAndSkippedStepsChangeNothing) {
+  const at::Tensor master = Tensor({1}, Master()), state = State(), gradient = Tensor({1}, Master());
+  const at::Tensor rates = Tensor({0.5, 0.25, 0.125}, at::kDouble);
+  auto update = [&] { SgdUpdate(master, {}, gradient, {}, state, rates, {}); };
+  Step(state);
+  update();
+  EXPECT_EQ(Exact(master).item<double>(), 0.5);
+  state[kTokens] = 1;
+  state[kNonFinite] = 1;
+  FinishStepStats(state, {});
+  update();
+  EXPECT_EQ(Exact(master).item<double>(), 0.5);
+  EXPECT_EQ(Slot(state, kSkippedSteps), 1);
+  Step(state);
+  update();
+  EXPECT_EQ(Exact(master).item<double>(), 0.25);
+  for (int i = 0; i < 2; ++i) {  // past its end the table's last row holds
+    Step(state);
+    update();
+  }
+  EXPECT_EQ(Exact(master).item<double>(), 0);
+  EXPECT_EQ(Slot(state, kAppliedSteps), 4);
+}
+
+// Cut anywhere, with any tail, every element gets the same bits.
+TEST_P(UpdateTest, TailsEqualBodiesBitwise) {
+  const int64_t count = 133;
+  const at::Tensor start = Random({count}).to(Master()), gradient = Random({count}), state = State();
+  const at::Tensor rates = Tensor({0.01}, at::kDouble), betas = Tensor({0.9, 0.95}, at::kDouble).view({1, 2});
+  auto run = [&](const std::vector<int64_t>& cuts) {
+    const at::Tensor p = start.clone(), m = start * 0.1, v = start * start, w = Empty({count});
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      auto part = [&](const at::Tensor& t) { return t.narrow(0, cuts[i], cuts[i + 1] - cuts[i]); };
+      AdamUpdate(part(p), part(m), part(v), part(gradient), part(w), state, rates, betas, {.weight_decay = 0.1});
+    }
+    return std::vector<at::Tensor>{p, m, v, w};
+  };
+  Step(state);
+  const auto whole = run({0, count});
+  std::vector<int64_t> cuts = {0, 1, 3, 6, 10, 15, 21, 28, 36, 45, 55, 66, 78, 91, 105, 120, 133};
+  const auto pieces = run(cuts);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(BitwiseEqual(whole[i], pieces[i])) << i;
+}
+
+TEST_P(UpdateTest, SumOfSquaresAndNorm) {
+  for (int64_t count : {1, 2, 15, 16, 17, 31, 33, 1000, 100003}) {
+    const at::Tensor gradient = Random({count}), state = State();
+    SumOfSquares(gradient, state);
+    SumOfSquares(gradient, state);
+    const double want = 2 * Exact(gradient).square().sum().item<double>();
+    EXPECT_NEAR(Slot(state, kSumOfSquares) / want, 1, 1e-13);
+    EXPECT_EQ(Slot(state, kNonFinite), 0);
+  }
+  const at::Tensor state = State();
+  for (const auto& gradient : kGradients) SumOfSquares(Tensor(gradient, Master()), state);
+  state[kTokens] = 4;
+  state[kLossSum] = 10;
+  FinishStepStats(state, {.nominal_tokens = 4, .max_norm = 0.5});
+  EXPECT_NEAR(Slot(state, kGradientNorm), 0.71063352, 3e-8);
+  EXPECT_NEAR(Slot(state, kUpdateFactor), 0.703596555, 1e-7);
+  EXPECT_EQ(Slot(state, kLoss), 2.5);
+  EXPECT_EQ(Slot(state, kStepTokens), 4);
+  EXPECT_EQ(Slot(state, kTokens), 0);
+  EXPECT_EQ(Slot(state, kSumOfSquares), 0);
+}
+
+TEST_P(UpdateTest, RealTokensAndLossScaleFoldIntoNormAndFactor) {
+  const at::Tensor state = State();
+  InitStepState(state, 8);
+  SumOfSquares(Tensor({3, 4}, Master()), state);
+  state[kTokens] = 50;
+  FinishStepStats(state, {.nominal_tokens = 100});
+  EXPECT_DOUBLE_EQ(Slot(state, kGradientNorm), 5.0 * 100 / 50 / 8);
+  EXPECT_DOUBLE_EQ(Slot(state, kUpdateFactor), 100.0 / 50 / 8);
+  FinishStepStats(state, {.nominal_tokens = 100});  // a step without a token
+  EXPECT_EQ(Slot(state, kSkip), 1);
+  EXPECT_EQ(Slot(state, kUpdateFactor), 0);
+}
+
+TEST_P(UpdateTest, NUM_07_NonFiniteGradientsNeverMultiply) {
+  for (double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const at::Tensor state = State(), gradient = Random({40}), master = Tensor({1}, Master());
+    gradient[33] = bad;
+    SumOfSquares(gradient, state);
+    EXPECT_EQ(Slot(state, kNonFinite), 1);
+    state[kTokens] = 1;
+    FinishStepStats(state, {.max_norm = 1});
+    EXPECT_EQ(Slot(state, kSkip), 1);
+    EXPECT_EQ(Slot(state, kUpdateFactor), 0);
+    EXPECT_FALSE(std::isfinite(Slot(state, kGradientNorm)));
+    EXPECT_EQ(Slot(state, kAppliedSteps), 0);
+  }
+  const at::Tensor state = State();
+  state[kTokens] = 1;
+  FinishStepStats(state, {.max_norm = 1});  // a zero gradient: no division by zero
+  EXPECT_EQ(Slot(state, kUpdateFactor), 1);
+}
+
+TRIREME_INSTANTIATE_KERNEL_TEST(UpdateTest);
+
+}  // namespace
+}  // namespace trireme::kernels
