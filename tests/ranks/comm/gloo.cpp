@@ -88,21 +88,22 @@ TEST(GlooGroups, SubgroupsSideBySideAndNamesUsedAgain) {
 
 TEST(GlooErrors, HNG_05_ATimeoutNamesTheMissingRank) {
   EXPECT_EQ("", RunRanks(3, 60, [](RankContext& ctx) {
-              const auto dp = ctx.MakeGloo("dp0", milliseconds(700));
+              const auto dp = ctx.MakeGloo("dp0", milliseconds(1500));
               dp->Barrier();
-              if (ctx.rank == 1) return std::this_thread::sleep_for(milliseconds(4000));
-              const std::string text = Caught([&] { dp->AllReduce(at::zeros({1024}), ReduceOp::kSum); });
+              std::string text;
+              if (ctx.rank != 1) text = Caught([&] { dp->AllReduce(at::zeros({1024}), ReduceOp::kSum); });
+              ctx.store()->Barrier("end", milliseconds(20'000));  // rank 0 serves the store until all have reported
+              if (ctx.rank == 1) return;
               EXPECT_TRUE(Contains(text, "all_reduce #1 fp32[1024]")) << text;
               EXPECT_TRUE(Contains(text, "missing, in no operation of the group or ended: rank 1")) << text;
               EXPECT_TRUE(Contains(text, "COM012") || Contains(text, "failed first")) << text;
               EXPECT_TRUE(Contains(text, "barrier #0: begun")) << text;
-              std::this_thread::sleep_for(milliseconds(1500));  // rank 0 serves the store
             }));
 }
 
 TEST(GlooErrors, HNG_06_RanksInDifferentOperationsAreNamed) {
   EXPECT_EQ("", RunRanks(2, 60, [](RankContext& ctx) {
-              const auto dp = ctx.MakeGloo("dp0", milliseconds(700));
+              const auto dp = ctx.MakeGloo("dp0", milliseconds(1500));
               const std::string text = Caught([&] {
                 if (ctx.rank == 0) dp->AllGather(at::zeros({80}), at::zeros({160}));
                 if (ctx.rank == 1) dp->AllReduce(at::zeros({80}), ReduceOp::kSum);
@@ -110,7 +111,7 @@ TEST(GlooErrors, HNG_06_RanksInDifferentOperationsAreNamed) {
               const char* other =
                   ctx.rank == 0 ? "rank 1 was in all_reduce #0 fp32[80]" : "rank 0 was in all_gather #0 fp32[80]";
               EXPECT_TRUE(Contains(text, other)) << text;
-              std::this_thread::sleep_for(milliseconds(500));
+              ctx.store()->Barrier("end", milliseconds(20'000));
             }));
 }
 
@@ -145,7 +146,7 @@ TEST(GlooErrors, AbortFromAnotherThreadEndsTheWaitHereAndElsewhere) {
                 const std::string text = Caught([&] { dp->AllReduce(at::zeros({1000}), ReduceOp::kSum); });
                 EXPECT_TRUE(Contains(text, "COM014") && Contains(text, "lost rank 0")) << text;
               }
-              std::this_thread::sleep_for(milliseconds(500));
+              ctx.store()->Barrier("end", milliseconds(20'000));
             }));
 }
 
@@ -153,11 +154,12 @@ TEST(GlooErrors, ARankThatDoesNotComeToMakeTheGroupIsNamed) {
   EXPECT_EQ(
       "", RunRanks(2, 60, [](RankContext& ctx) {
         ctx.store();
-        if (ctx.rank == 1) return std::this_thread::sleep_for(milliseconds(1500));
-        const std::string text = Caught([&] { ctx.MakeGloo("dp0", milliseconds(300)); });
-        EXPECT_TRUE(Contains(text, "COM016") && Contains(text, "rank 1 did not come to make the group within 0.3 s"))
-            << text;
-        std::this_thread::sleep_for(milliseconds(500));
+        if (ctx.rank == 0) {
+          const std::string text = Caught([&] { ctx.MakeGloo("dp0", milliseconds(300)); });
+          EXPECT_TRUE(Contains(text, "COM016") && Contains(text, "rank 1 did not come to make the group within 0.3 s"))
+              << text;
+        }
+        ctx.store()->Barrier("end", milliseconds(20'000));
       }));
 }
 

@@ -25,10 +25,8 @@ TEST_P(InProcess, EveryOperationEqualsPlainSums) {
   EXPECT_EQ("", RunThreadRanks(GetParam(), [](ThreadRank& self) { CheckEverything(*self.MakeCommunicator("dp0")); }));
 }
 
-TEST_P(InProcess, SixteenBitSumsRoundOnce) {
-  if (GetParam() % 2 == 0) GTEST_SKIP() << "256 + an odd number is no bf16 value";
-  EXPECT_EQ("",
-            RunThreadRanks(GetParam(), [](ThreadRank& self) { CheckSixteenBitSums(*self.MakeCommunicator("dp0")); }));
+TEST(InProcessOrder, SixteenBitSumsRoundOnce) {
+  EXPECT_EQ("", RunThreadRanks(3, [](ThreadRank& self) { CheckSixteenBitSums(*self.MakeCommunicator("dp0")); }));
 }
 
 TEST(InProcessOrder, SumsRunFromRankZeroUpwards) {

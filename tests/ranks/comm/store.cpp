@@ -10,9 +10,9 @@
 #include <functional>
 #include <thread>
 
+#include <gtest/gtest.h>
 #include "engine/base/error.h"
 #include "engine/comm/backends.h"
-#include <gtest/gtest.h>
 #include "tests/support/run_ranks.h"
 
 namespace trireme::test {
@@ -134,7 +134,7 @@ TEST(StoreRanks, ARankThatNeverJoinsIsNamed) {
               ctx.rendezvous.timeout = milliseconds(700);
               const std::string text = Caught("COM004", [&] { ctx.store(); });
               EXPECT_TRUE(Contains(text, "2 of 3 ranks came to 'joined'") && Contains(text, "missing: rank 1")) << text;
-              if (ctx.rank == 0) std::this_thread::sleep_for(milliseconds(700));  // it serves the store
+              if (ctx.rank == 0) std::this_thread::sleep_for(milliseconds(4000));  // it serves the store
             }));
 }
 
