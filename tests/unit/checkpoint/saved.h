@@ -60,12 +60,17 @@ inline std::vector<SavedTensor> DefaultTensors() {
 }
 
 // Element `index` (row-major in the logical shape) of a tensor's state; `salt` tells saves apart.
-inline uint64_t ValueOf(const std::string& tensor, const std::string& state, int64_t index, uint64_t salt) {
-  uint64_t x = std::hash<std::string>{}(tensor + "|" + state) + salt * 0x9E3779B97F4A7C15u +
-               static_cast<uint64_t>(index) * 0xBF58476D1CE4E5B9u;
+inline uint64_t KeyOf(const std::string& tensor, const std::string& state, uint64_t salt) {
+  return std::hash<std::string>{}(tensor + "|" + state) + salt * 0x9E3779B97F4A7C15u;
+}
+inline uint64_t ValueAt(uint64_t key, int64_t index) {
+  uint64_t x = key + static_cast<uint64_t>(index) * 0xBF58476D1CE4E5B9u;
   x ^= x >> 31;
   x *= 0x94D049BB133111EBu;
   return x ^ x >> 29;
+}
+inline uint64_t ValueOf(const std::string& tensor, const std::string& state, int64_t index, uint64_t salt) {
+  return ValueAt(KeyOf(tensor, state, salt), index);
 }
 
 // The whole tensor's bytes in the wanted order.
@@ -73,10 +78,11 @@ inline std::vector<std::byte> BytesOf(const SavedTensor& tensor, const SavedStat
                                       bool transposed) {
   const int64_t count = Numel(tensor.shape), size = SizeOf(state.dtype);
   std::vector<std::byte> bytes(static_cast<size_t>(count * size));
+  const uint64_t key = KeyOf(tensor.name, state.name, salt);
   const int64_t rows = transposed ? tensor.shape[0] : 1, columns = transposed ? tensor.shape[1] : count;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t place = transposed ? i % columns * rows + i / columns : i;
-    const uint64_t value = ValueOf(tensor.name, state.name, i, salt);
+    const uint64_t value = ValueAt(key, i);
     std::memcpy(bytes.data() + place * size, &value, static_cast<size_t>(size));
   }
   return bytes;
