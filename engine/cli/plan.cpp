@@ -1,5 +1,5 @@
 // trireme plan: what a config means for a model on so many ranks, without a GPU and without LibTorch. Exit code 1 if it
-// does not fit the memory that --gpu-memory names.
+// does not fit the memory that --gpu-memory-gib names.
 #include <fmt/core.h>
 
 #include <algorithm>

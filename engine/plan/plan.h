@@ -62,6 +62,7 @@ constexpr int64_t kShardAlignment = 64;
 
 struct UnitRange {  // [first, last], inclusive
   int first = 0, last = 0;
+  bool operator==(const UnitRange&) const = default;
 };
 
 struct PlanDTypes {
@@ -138,7 +139,7 @@ int64_t WorkspaceBytes(const Plan& plan);
 // starts before the backward pass ends (Megatron-LM's default bucket); in small models at this share of the model, and
 // at ZeRO 3 at stage3_prefetch_bucket_size where that is smaller.
 constexpr int64_t kBucketTargetElements = 40'000'000;
-constexpr int64_t kMinBucketsOfModel = 8;
+constexpr int64_t kMinBucketsOfModel = 16;
 
 // Throws Error{kConfig, PLN00x} for what cannot be planned (docs/errors/plan.md).
 Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& inputs);

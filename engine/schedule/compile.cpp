@@ -120,10 +120,23 @@ class Compiler {
         for (const int32_t id : history.reads) want(id);
       }
     }
+    for (const auto* keys : {&instruction.writes, &instruction.adds}) {
+      for (const BufferKey& key : *keys) want(EndInLastMicroBatch(key));
+    }
     if (BeginsLife(instruction)) BoundUnjoinedFrees(instruction.lane, wanted);
     const LaneClock clock = Resolve(wanted, instruction.lane, &compiled.waits);
     for (const int32_t id : compiled.waits) compiled_.instructions[static_cast<size_t>(id)].awaited = true;
     return clock;
+  }
+
+  // A micro-batch takes the places of the one before, so it waits until they are free: else a large gradient that is
+  // freed at the end of one micro-batch and made early in the next would be held twice. Tokens are small and may be
+  // loaded ahead.
+  int32_t EndInLastMicroBatch(BufferKey key) const {
+    if (IsPersistent(key.kind) || key.kind == BufferKind::kTokens) return -1;
+    --key.micro_batch;
+    const auto last = buffers_.find(key);
+    return last == buffers_.end() || last->second.live ? -1 : last->second.last_write;
   }
 
   // The memory that this lane cannot reuse yet is what other lanes freed in instructions that it has not joined.

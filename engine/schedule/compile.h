@@ -15,6 +15,7 @@ struct BufferUse {
   int64_t bytes = 0;
   bool first_add =
       false;  // `adds` only: nothing was added in this life (transient) or step (persistent): write instead of add
+  bool operator==(const BufferUse&) const = default;
 };
 
 struct CompiledInstruction {
@@ -30,10 +31,12 @@ struct CompiledInstruction {
   struct Carried {
     BufferKey key;
     bool writes = false;
+    bool operator==(const Carried&) const = default;
   };
   std::vector<Carried> carried;
   bool awaited = false;  // a later instruction waits for this one, or a later Program may (last use of a persistent
                          // buffer by this lane): record an event
+  bool operator==(const CompiledInstruction&) const = default;
 };
 
 struct CompiledProgram {

@@ -66,6 +66,7 @@ struct Instruction {
   int32_t peer = -1;  // pipeline transfers
   int32_t post = -1;  // equal post: one grouped transfer
   std::vector<BufferKey> reads, writes, adds, frees;
+  bool operator==(const Instruction&) const = default;
 };
 
 enum class ProgramKind : uint8_t { kTrain, kEval };

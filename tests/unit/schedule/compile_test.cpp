@@ -153,6 +153,16 @@ TEST_F(CompileTest, MicroBatchesTakeTheSamePlaces) {
   EXPECT_EQ(program.arena_bytes, 400);
 }
 
+TEST_F(CompileTest, ABufferWaitsForItsPlaceInTheLastMicroBatch) {
+  const auto temp = [](int micro_batch) { return BufferKey{BufferKind::kGradient, 0, 0, micro_batch, 0}; };
+  Add(Lane::kCompute, {}, {}, {temp(0)});
+  const int reduce = Add(Lane::kDp, {temp(0)}, {}, {}, {temp(0)});
+  const int next = Add(Lane::kCompute, {}, {}, {temp(1)});
+  const CompiledProgram program = Run();
+  EXPECT_EQ(WaitsOf(program, next), std::vector<int32_t>{reduce});
+  EXPECT_EQ(program.arena_bytes, 100);
+}
+
 TEST_F(CompileTest, WrongProgramsAreRefused) {
   Add(Lane::kCompute, {Temp(0)}, {});
   EXPECT_THROW(Run(), Error);

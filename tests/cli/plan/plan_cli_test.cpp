@@ -1,0 +1,132 @@
+// `trireme plan`: what it prints, its exit codes, and its time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/cli/commands.h"
+
+namespace trireme {
+namespace {
+
+class PlanCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const ::testing::TestInfo* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::temp_directory_path() / (std::string("trireme_plan_") + info->name());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string Write(const std::string& text) const {
+    const std::string path = folder_ / "ds_config.json";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  // Standard output of the command.
+  std::string Run(std::vector<std::string> words) {
+    ::testing::internal::CaptureStdout();
+    try {
+      code_ = cli::RunPlan(words);
+    } catch (...) {
+      ::testing::internal::GetCapturedStdout();
+      throw;
+    }
+    return ::testing::internal::GetCapturedStdout();
+  }
+
+  static constexpr const char* kStage3 =
+      R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 64, "bf16": {"enabled": true},
+          "zero_optimization": {"stage": 3}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})";
+
+  std::filesystem::path folder_;
+  int code_ = -1;
+};
+
+void ExpectContains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in\n" << text;
+}
+
+TEST_F(PlanCommand, ShowsArithmeticLayoutMemoryAndTraffic) {
+  const std::string text =
+      Run({Write(kStage3), "--model_name", "gpt-13b", "--num_nodes", "125", "--num_gpus", "8", "--seq-length", "2048"});
+  EXPECT_EQ(code_, 0);
+  ExpectContains(text, "12,853,386,240");
+  ExpectContains(text, "train_batch_size 64000 = 1 (micro) x 64 (accumulation) x 1000 (dp)");
+  ExpectContains(text, "1000 = 125 nodes x 8");
+  ExpectContains(text, "40 x block of 314,688,000");
+  ExpectContains(text, "41 of");
+  ExpectContains(text, "1/1000 of the model");
+  ExpectContains(text, "79.56 GFLOP a token");
+  for (const char* row :
+       {"weights", "gradients", "master weights", "moments", "arena", "workspace", "attention", "total", "traffic"}) {
+    ExpectContains(text, row);
+  }
+}
+
+// MEM-06: what shards and what does not is said for each part.
+TEST_F(PlanCommand, MEM_06_ReplicatedPartsAreMarked) {
+  const std::string text = Run({Write(R"({"train_batch_size": 4, "zero_optimization": {"stage": 1}})"), "--model_name",
+                                "gpt-125m", "--num_gpus", "4"});
+  ExpectContains(text, "replicated: the whole model");
+  ExpectContains(text, "1/4 of the model");
+}
+
+TEST_F(PlanCommand, OneRankHasNothingToShard) {
+  ExpectContains(
+      Run({Write(R"({"train_batch_size": 4, "zero_optimization": {"stage": 2}})"), "--model_name", "gpt-125m"}),
+      "nothing to shard");
+}
+
+TEST_F(PlanCommand, SaysWhetherItFits) {
+  const std::string config =
+      Write(R"({"train_batch_size": 8, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})");
+  const std::vector<std::string> words = {config, "--model_name", "gpt-13b", "--num_gpus", "8"};
+  std::vector<std::string> small = words, large = words;
+  small.insert(small.end(), {"--gpu-memory-gib", "40"});
+  large.insert(large.end(), {"--gpu-memory-gib", "192"});
+  const std::string no = Run(small);
+  EXPECT_EQ(code_, 1);
+  ExpectContains(no, "does not fit");
+  ExpectContains(no, "zero_optimization.stage 2");
+  const std::string yes = Run(large);
+  EXPECT_EQ(code_, 0);
+  ExpectContains(yes, "fits");
+}
+
+TEST_F(PlanCommand, MistakesAreErrorsOfTheirRoom) {
+  EXPECT_THROW(Run({(folder_ / "missing.json").string(), "--model_name", "gpt-125m"}), Error);
+  try {
+    Run({Write(R"({"train_batch_size": 4})"), "--model_name", "gpt-125m", "--seq-length", "4096"});
+    ADD_FAILURE() << "4096 tokens in 2048 positions";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.id(), "PLN007");
+  }
+}
+
+// Processor time of this process, so that other work on the machine does not count.
+TEST_F(PlanCommand, ThousandRanksTakeABlink) {
+  const std::vector<std::string> words = {Write(kStage3), "--model_name", "gpt-13b", "--num_nodes",
+                                          "125",          "--num_gpus",   "8"};
+  double best_ms = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const std::clock_t start = std::clock();
+    Run(words);
+    best_ms = std::min(best_ms, 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers slow it down: " << best_ms << " ms";
+#else
+  EXPECT_LT(best_ms, 40);
+#endif
+}
+
+}  // namespace
+}  // namespace trireme
