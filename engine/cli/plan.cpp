@@ -12,6 +12,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
+#include "engine/base/strings.h"
 #include "engine/cli/commands.h"
 #include "engine/plan/plan.h"
 #include "engine/schedule/verify.h"
@@ -136,10 +137,12 @@ bool PrintVerdict(const Plan& plan, double gpu_memory_gib) {
   Line("verdict", fmt::format("{}: {} of the {} that {:g} GiB leave", verdict, FormatBytes(plan.memory.total()),
                               FormatBytes(static_cast<int64_t>(std::max(capacity, 0.0))), gpu_memory_gib));
   if (total <= capacity) return true;
-  std::string ways = "a smaller train_micro_batch_size_per_gpu with more accumulation";
-  if (plan.topology.dp_size > 1 && plan.zero_stage < 3)
-    ways += fmt::format(", zero_optimization.stage {}", plan.zero_stage + 1);
-  Line("", "try " + ways + ", or more ranks");
+  std::vector<std::string> ways;
+  if (plan.batch.micro_batch_size > 1)
+    ways.push_back("a smaller train_micro_batch_size_per_gpu with more accumulation");
+  if (plan.zero_stage < 3) ways.push_back(fmt::format("zero_optimization.stage {}", plan.zero_stage + 1));
+  ways.push_back("more ranks");
+  Line("", "try " + Join(ways, ", or "));
   return false;
 }
 

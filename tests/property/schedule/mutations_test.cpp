@@ -20,7 +20,7 @@ using Ranks = std::vector<CompiledProgram>;
 
 class Mutations : public ::testing::Test {
  protected:
-  static constexpr int kDraws = 40;
+  static constexpr int kDraws = 20;
 
   // Calls `mutate(plan, ranks)` for random sound programs of several ranks. No wait is there only to bound memory, so
   // that each one is needed.
