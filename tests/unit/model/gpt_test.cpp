@@ -34,7 +34,8 @@ Plan MakeTestPlan(bool tied, DType compute, DType accumulate) {
   plan.dtypes = {.compute = compute, .master = accumulate, .accumulate = accumulate, .communicate = accumulate};
   for (const UnitSpec& spec :
        MakeUnitSpecs(plan.model, {.compute_dtype = compute, .sequence_length = kSequence, .tokens = kTokenCount})) {
-    UnitLayout layout{.spec = spec};
+    UnitLayout layout;
+    layout.spec = spec;
     for (const ParameterSpec& parameter : spec.parameters) {
       layout.segments.push_back({parameter, layout.elements, parameter.HeldElements()});
       layout.elements = RoundUp(layout.elements + parameter.HeldElements(), kSegmentAlignment);
@@ -103,7 +104,7 @@ class Runner {
       units_[u]->Forward(args);
       if (!recompute || u == 0) continue;
       const Saved first = saved_[u];
-      args.output = {};
+      args.output = Tensor();
       args.saved = NewSaved(u);
       units_[u]->Forward(args);
       EXPECT_TRUE(SameSaved(u, first, saved_[u]));
@@ -328,7 +329,7 @@ TEST_P(HeadTest, ChunksEqualOnePiece) {
   EXPECT_THROW(run(0), Error);
 }
 INSTANTIATE_TEST_SUITE_P(Types, HeadTest, ::testing::Values(DType::kFloat64, DType::kFloat32, DType::kBFloat16),
-                         [](const auto& info) { return std::string(Name(info.param)); });
+                         [](const auto& test) { return std::string(Name(test.param)); });
 
 TEST(MakeUnitsTest, SpecThatDisagreesWithTheLayerIsRefused) {
   Plan plan = MakeTestPlan(true, DType::kFloat32, DType::kFloat32);
