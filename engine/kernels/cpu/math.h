@@ -11,12 +11,12 @@ namespace {
 
 inline double Exp(double x) { return std::exp(x); }
 
-// Within 2 ulp on [-87.3, 88.3], clamped outside; NaN stays NaN. The reduction and polynomial of Cephes' expf (S.
-// Moshier, 1992).
+// Within 2 ulp on [-80, 80], clamped outside (so that neither it nor a quotient by it is denormal: those are slow); NaN
+// stays NaN. The reduction and polynomial of Cephes' expf (S. Moshier, 1992).
 inline float Exp(float x) {
   constexpr float kLog2E = 1.44269504088896341f, kHigh = 0.693359375f, kLow = -2.12194440e-4f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  const float clamped = x < -87.3f ? -87.3f : (x > 88.3f ? 88.3f : x);
+  const float clamped = x < -80.0f ? -80.0f : (x > 80.0f ? 80.0f : x);
   const float shifted = clamped * kLog2E + kRound;
   const float n = shifted - kRound;
   const float r = (clamped - n * kHigh) - n * kLow;
