@@ -16,10 +16,7 @@ int RunData(Arguments arguments);     // data.cpp
 int RunInspect(Arguments arguments);  // inspect.cpp
 
 // `trireme-engine`, which `trireme` starts from its own folder (engine_exec.h).
-int RunTrain(Arguments arguments);      // train.cpp
-int RunGenerate(Arguments arguments);   // generate.cpp
-int RunEval(Arguments arguments);       // eval.cpp
-int RunBench(Arguments arguments);      // bench.cpp
-int RunSelfcheck(Arguments arguments);  // selfcheck.cpp
+int RunTrain(Arguments arguments);     // train.cpp
+int RunGenerate(Arguments arguments);  // generate.cpp
 
 }  // namespace trireme::cli

@@ -18,7 +18,7 @@
 namespace trireme::cli {
 
 std::span<const std::string> EngineCommands() {
-  static const std::array<std::string, 5> kCommands = {"train", "generate", "eval", "bench", "selfcheck"};
+  static const std::array<std::string, 2> kCommands = {"train", "generate"};
   return kCommands;
 }
 

@@ -14,7 +14,7 @@ namespace trireme::cli {
 
 inline constexpr const char* kExpectVersionVariable = "TRIREME_EXPECT_VERSION";
 
-// train generate eval bench selfcheck, in the order that --help shows.
+// train, generate: those of engine_main.cpp.
 std::span<const std::string> EngineCommands();
 bool IsEngineCommand(std::string_view word);
 

@@ -30,19 +30,12 @@ struct Command {
 constexpr auto kCommands = std::to_array<Command>({
     {"launch", "start the ranks of a job on this machine and end them together", trireme::cli::RunLaunch},
     {"train", "one rank of the trainer", nullptr},
-#ifdef TRIREME_COMMAND_PLAN
     {"plan", "batch arithmetic, layout and memory of a config, without a GPU", trireme::cli::RunPlan},
-#endif
-#ifdef TRIREME_COMMAND_DATA
     {"data", "tokenise text, check .bin/.idx files", trireme::cli::RunData},
-#endif
 #ifdef TRIREME_COMMAND_INSPECT
     {"inspect", "what a checkpoint holds, and whether it is whole", trireme::cli::RunInspect},
 #endif
     {"generate", "sample text from a checkpoint", nullptr},
-    {"eval", "loss of a checkpoint on a text", nullptr},
-    {"bench", "tokens/s and memory of layouts on this machine", nullptr},
-    {"selfcheck", "do the layouts agree on this machine?", nullptr},
 });
 
 std::string Help() {

@@ -52,9 +52,10 @@ Command::Command(const std::string& program, const std::vector<std::string>& wor
   std::vector<std::string> texts = {mark_};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry, name = text.substr(0, text.find('='));
-    if (!MustNotLeak(name) && !environment.contains(name)) texts.push_back(text);
+    if (!MustNotLeak(name) && !environment.contains(name) && name != "TMPDIR") texts.push_back(text);
   }
   for (const auto& [name, value] : environment) texts.push_back(name + "=" + value);
+  if (!environment.contains("TMPDIR")) texts.push_back("TMPDIR=" + temp_.path().string());
   std::vector<std::string> all = {program};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> argv, envp;

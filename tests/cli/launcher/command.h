@@ -20,6 +20,17 @@ struct Outcome {
   double seconds = 0;
 };
 
+// A folder that goes away with the object.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 // A started command. All its processes carry a mark of their own in the environment, by which Left() finds them
 // wherever they went.
 class Command {
@@ -45,19 +56,9 @@ class Command {
   std::string mark_;
   double started_ = 0;
   Outcome outcome_;
+  TempFolder temp_;  // TMPDIR of the command, unless the test gives one
 };
 
 Outcome RunTrireme(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment = {});
-
-// A folder that goes away with the object.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace trireme::testing

@@ -263,7 +263,7 @@ TEST_F(Installed, EngineCommandsRunTheEngineBesideTheProgram) {
   AddEngine();
   const std::string version(Version());
   EXPECT_EQ(RunHere({"train", "--lr", "0.1"}).out, "engine rank=none expects=" + version + ": train --lr 0.1\n");
-  EXPECT_EQ(RunHere({"selfcheck"}).out, "engine rank=none expects=" + version + ": selfcheck\n");
+  EXPECT_EQ(RunHere({"generate"}).out, "engine rank=none expects=" + version + ": generate\n");
   const Outcome o =
       RunHere({"launch", "--cpu", "--num_gpus", "2", "--tee_ranks=1", "--pass_local_rank", "train", "--lr", "0.1"});
   EXPECT_EQ(o.out, "engine rank=1 expects=" + version + ": train --lr 0.1\n") << o.err;

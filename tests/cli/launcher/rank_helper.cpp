@@ -53,7 +53,10 @@ void Do(const std::string& action, const std::string& value, int argc, char** ar
   std::fflush(nullptr);
   if (action == "sleep") usleep(static_cast<useconds_t>(number) * 1000);
   if (action == "exit") _exit(number);
-  if (action == "kill") kill(getpid(), number);
+  if (action == "kill") {
+    std::signal(number, SIG_DFL);  // sanitizers handle some
+    kill(getpid(), number);
+  }
   if (action == "ignore") std::signal(number, SIG_IGN);
   if (action == "onterm") {
     g_exit_at_term = number;
