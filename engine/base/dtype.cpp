@@ -12,10 +12,11 @@ struct Entry {
   std::string_view name, alias;
 };
 constexpr Entry kEntries[] = {
-    {DType::kFloat64, 8, "fp64", "float64"}, {DType::kFloat32, 4, "fp32", "float32"}, {DType::kBFloat16, 2, "bf16", "bfloat16"},
-    {DType::kFloat16, 2, "fp16", "float16"}, {DType::kInt64, 8, "int64", "long"},     {DType::kInt32, 4, "int32", "int"},
-    {DType::kInt16, 2, "int16", "short"},    {DType::kInt8, 1, "int8", "char"},       {DType::kUInt8, 1, "uint8", "byte"},
-    {DType::kUInt16, 2, "uint16", "ushort"},
+    {DType::kFloat64, 8, "fp64", "float64"},   {DType::kFloat32, 4, "fp32", "float32"},
+    {DType::kBFloat16, 2, "bf16", "bfloat16"}, {DType::kFloat16, 2, "fp16", "float16"},
+    {DType::kInt64, 8, "int64", "long"},       {DType::kInt32, 4, "int32", "int"},
+    {DType::kInt16, 2, "int16", "short"},      {DType::kInt8, 1, "int8", "char"},
+    {DType::kUInt8, 1, "uint8", "byte"},       {DType::kUInt16, 2, "uint16", "ushort"},
 };
 
 }  // namespace

@@ -19,8 +19,8 @@ std::optional<int64_t> Integer(const char* name) {
   char* end = nullptr;
   const long long value = std::strtoll(text->c_str(), &end, 10);
   if (*end != '\0') {
-    throw Error(ErrorCode::kEnvironment, "ENV001", "is '" + *text + "', which is no integer", std::string("environment variable ") + name,
-                "set it to an integer or unset it");
+    throw Error(ErrorCode::kEnvironment, "ENV001", "is '" + *text + "', which is no integer",
+                std::string("environment variable ") + name, "set it to an integer or unset it");
   }
   return value;
 }

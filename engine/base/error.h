@@ -1,5 +1,6 @@
 // The one exception type of the libraries, and the check for our own bugs.
-//   throw Error(ErrorCode::kData, "DAT003", "tokens.bin has 900 bytes, its index needs 1000", "tokens.bin", "tokenise the text again");
+//   throw Error(ErrorCode::kData, "DAT003", "tokens.bin has 900 bytes, its index needs 1000", "tokens.bin", "tokenise
+//   the text again");
 // A user's mistakes in a file are data, not exceptions: see parsers/diagnostics.h.
 #pragma once
 #include <stdexcept>
@@ -45,7 +46,7 @@ class Error : public std::runtime_error {
 }  // namespace trireme
 
 // For our bugs only: no user input may reach it. TRIREME_CHECK(a == b, "what was expected, with numbers").
-#define TRIREME_CHECK(condition, text) \
-  do {                                 \
+#define TRIREME_CHECK(condition, text)                                                \
+  do {                                                                                \
     if (!(condition)) ::trireme::CheckFailed(#condition, __FILE__, __LINE__, (text)); \
   } while (false)

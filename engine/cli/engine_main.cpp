@@ -40,8 +40,8 @@ int Dispatch(const std::vector<std::string>& words) {
     names += names.empty() ? "" : ", ";
     names += command.name;
   }
-  throw trireme::Error(trireme::ErrorCode::kUsage, "CLI007", "the engine has no such command", words.empty() ? "command line" : words[0],
-                       "start it as `trireme COMMAND`; it has " + names);
+  throw trireme::Error(trireme::ErrorCode::kUsage, "CLI007", "the engine has no such command",
+                       words.empty() ? "command line" : words[0], "start it as `trireme COMMAND`; it has " + names);
 }
 
 // Ranks after the first speak from warnings up, with their label.
@@ -53,7 +53,8 @@ void LabelRank() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A rank that fails leaves at once: its lanes may wait for ranks that will never answer, so no destructor is waited for.
+  // A rank that fails leaves at once: its lanes may wait for ranks that will never answer, so no destructor is waited
+  // for.
   const auto leave = [](int code) {
     std::fflush(nullptr);
     std::_Exit(code);
@@ -66,10 +67,16 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}\n", error.what());
     leave(trireme::ExitCode(error.code()));
   } catch (const std::bad_alloc&) {
-    std::fputs("error CLI005: this machine has no memory left for the program\n  fix: `trireme plan` says what the job needs; use more ranks or a higher ZeRO stage\n", stderr);
+    std::fputs(
+        "error CLI005: this machine has no memory left for the program\n  fix: `trireme plan` says what the job needs; "
+        "use more ranks or a higher ZeRO stage\n",
+        stderr);
     leave(trireme::ExitCode(trireme::ErrorCode::kEnvironment));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error CLI006: {}\n  fix: this is a bug of Trireme or of a library below it; please report it with the command\n", error.what());
+    fmt::print(stderr,
+               "error CLI006: {}\n  fix: this is a bug of Trireme or of a library below it; please report it with the "
+               "command\n",
+               error.what());
     leave(trireme::ExitCode(trireme::ErrorCode::kInternal));
   }
 }

@@ -26,16 +26,19 @@ struct Request {
 };
 
 Request Parse(Arguments arguments) {
-  cxxopts::Options options("trireme generate", "Continues a prompt with a model of a native checkpoint, on one CPU process.\n");
-  options.add_options()                                                                                                        //
-      ("load", "checkpoint folder, or one tag in it", cxxopts::value<std::string>(), "DIR")                                      //
-      ("prompt", "text to continue", cxxopts::value<std::string>()->default_value("\n"), "TEXT")                                //
-      ("max-new-tokens", "tokens to add", cxxopts::value<int64_t>()->default_value("200"), "N")                                 //
-      ("temperature", "0: always the most likely token", cxxopts::value<double>()->default_value("0.8"), "T")                   //
-      ("top-k", "draw from the K most likely tokens; 0: from all", cxxopts::value<int64_t>()->default_value("0"), "K")          //
-      ("seed", "of the draws", cxxopts::value<uint64_t>()->default_value("1234"), "N")                                          //
-      ("context", "tokens looked back at; 0: as many as the model has positions", cxxopts::value<int64_t>()->default_value("0"), "N")  //
-      ("tokenizer", "byte", cxxopts::value<std::string>()->default_value("byte"), "NAME")                                       //
+  cxxopts::Options options("trireme generate",
+                           "Continues a prompt with a model of a native checkpoint, on one CPU process.\n");
+  options.add_options()                                                                                        //
+      ("load", "checkpoint folder, or one tag in it", cxxopts::value<std::string>(), "DIR")                    //
+      ("prompt", "text to continue", cxxopts::value<std::string>()->default_value("\n"), "TEXT")               //
+      ("max-new-tokens", "tokens to add", cxxopts::value<int64_t>()->default_value("200"), "N")                //
+      ("temperature", "0: always the most likely token", cxxopts::value<double>()->default_value("0.8"), "T")  //
+      ("top-k", "draw from the K most likely tokens; 0: from all", cxxopts::value<int64_t>()->default_value("0"),
+       "K")                                                                             //
+      ("seed", "of the draws", cxxopts::value<uint64_t>()->default_value("1234"), "N")  //
+      ("context", "tokens looked back at; 0: as many as the model has positions",
+       cxxopts::value<int64_t>()->default_value("0"), "N")                                 //
+      ("tokenizer", "byte", cxxopts::value<std::string>()->default_value("byte"), "NAME")  //
       ("h,help", "this text");
   std::vector<const char*> words = {"generate"};
   std::vector<std::string> folded;  // hyphens and underscores are the same
@@ -53,16 +56,22 @@ Request Parse(Arguments arguments) {
     request.help = parsed.count("help") > 0;
     request.help_text = options.help();
     if (request.help) return request;
-    if (parsed.count("load") == 0) throw Error(ErrorCode::kUsage, "GEN001", "is missing", "--load", "name the folder that `trireme train --save` wrote");
-    if (!parsed.unmatched().empty()) throw Error(ErrorCode::kUsage, "GEN002", "is no flag", parsed.unmatched()[0], "`trireme generate --help` lists the flags");
+    if (parsed.count("load") == 0)
+      throw Error(ErrorCode::kUsage, "GEN001", "is missing", "--load",
+                  "name the folder that `trireme train --save` wrote");
+    if (!parsed.unmatched().empty())
+      throw Error(ErrorCode::kUsage, "GEN002", "is no flag", parsed.unmatched()[0],
+                  "`trireme generate --help` lists the flags");
     request.load = parsed["load"].as<std::string>();
     request.prompt = parsed["prompt"].as<std::string>();
     request.tokenizer = parsed["tokenizer"].as<std::string>();
     request.max_new_tokens = parsed["max-new-tokens"].as<int64_t>();
     request.context = parsed["context"].as<int64_t>();
-    request.sampling = {parsed["temperature"].as<double>(), parsed["top-k"].as<int64_t>(), parsed["seed"].as<uint64_t>()};
+    request.sampling = {parsed["temperature"].as<double>(), parsed["top-k"].as<int64_t>(),
+                        parsed["seed"].as<uint64_t>()};
   } catch (const cxxopts::exceptions::exception& problem) {
-    throw Error(ErrorCode::kUsage, "GEN002", problem.what(), "command line", "`trireme generate --help` lists the flags");
+    throw Error(ErrorCode::kUsage, "GEN002", problem.what(), "command line",
+                "`trireme generate --help` lists the flags");
   }
   return request;
 }
@@ -81,12 +90,12 @@ int RunGenerate(Arguments arguments) {
   Generator generator(*reader, at::kCPU, request.context);
   if (generator.model().vocab_size != tokenizer->vocab_size()) {
     throw Error(ErrorCode::kData, "GEN003",
-                fmt::format("the model has a vocabulary of {}, the tokeniser \"{}\" one of {}", generator.model().vocab_size, request.tokenizer,
-                            tokenizer->vocab_size()),
+                fmt::format("the model has a vocabulary of {}, the tokeniser \"{}\" one of {}",
+                            generator.model().vocab_size, request.tokenizer, tokenizer->vocab_size()),
                 request.load, "name the tokeniser that made the training data");
   }
-  log::Info("{} at step {}, {} parameters, context {}", reader->info().directory.string(), reader->info().step, FormatCount(NumParameters(generator.model())),
-            generator.context());
+  log::Info("{} at step {}, {} parameters, context {}", reader->info().directory.string(), reader->info().step,
+            FormatCount(NumParameters(generator.model())), generator.context());
   std::vector<int32_t> ids;
   tokenizer->Encode(request.prompt, ids);
   if (ids.empty()) ids.push_back(tokenizer->eod_id());

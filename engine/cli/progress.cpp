@@ -40,7 +40,8 @@ Progress::Progress(const Trainer& trainer, int64_t train_iters, int64_t interval
   if (log_json.empty()) return;
   json_ = std::fopen(log_json.c_str(), "w");
   if (json_ == nullptr) {
-    throw Error(ErrorCode::kEnvironment, "TRN030", std::string("cannot be written: ") + std::strerror(errno), log_json, "name a file in a folder that exists");
+    throw Error(ErrorCode::kEnvironment, "TRN030", std::string("cannot be written: ") + std::strerror(errno), log_json,
+                "name a file in a folder that exists");
   }
 }
 
@@ -59,10 +60,11 @@ void Progress::Add(const StepRecord& record) {
 void Progress::Print(const StepRecord& record) {
   const StepResult& r = record.result;
   const double rate = window_tokens_ / window_seconds_;
-  std::string line = fmt::format("step {}/{} | loss {:.4f} | lr {:.3e} | grad norm {:.3f} | {:.0f} tokens/s | {:.3f} TFLOP/s | memory {} | ETA {}",
-                                 record.step + 1, train_iters_, r.loss, record.lr, r.grad_norm, rate, rate * flops_per_token_ / 1e12,
-                                 FormatBytes(PeakMemoryBytes(trainer_.device())),
-                                 FormatDuration(seconds_per_step_ * static_cast<double>(train_iters_ - record.step - 1)));
+  std::string line = fmt::format(
+      "step {}/{} | loss {:.4f} | lr {:.3e} | grad norm {:.3f} | {:.0f} tokens/s | {:.3f} TFLOP/s | memory {} | ETA {}",
+      record.step + 1, train_iters_, r.loss, record.lr, r.grad_norm, rate, rate * flops_per_token_ / 1e12,
+      FormatBytes(PeakMemoryBytes(trainer_.device())),
+      FormatDuration(seconds_per_step_ * static_cast<double>(train_iters_ - record.step - 1)));
   if (r.loss_scale != 1) line += fmt::format(" | loss scale {:g}", r.loss_scale);
   if (r.skipped_steps > 0) line += fmt::format(" | skipped {}", r.skipped_steps);
   fmt::print("{}\n", line);
@@ -73,10 +75,13 @@ void Progress::Print(const StepRecord& record) {
 void Progress::WriteJson(const StepRecord& record) {
   const StepResult& r = record.result;
   const std::string line = fmt::format(
-      "{{\"step\": {}, \"loss\": {}, \"lr\": {}, \"grad_norm\": {}, \"loss_scale\": {}, \"skipped\": {}, \"tokens\": {:.0f}, \"seconds\": {}}}\n",
-      record.step, Number(r.loss), Number(record.lr), Number(r.grad_norm), Number(r.loss_scale), r.skipped_steps, r.tokens, Number(record.seconds));
+      "{{\"step\": {}, \"loss\": {}, \"lr\": {}, \"grad_norm\": {}, \"loss_scale\": {}, \"skipped\": {}, \"tokens\": "
+      "{:.0f}, \"seconds\": {}}}\n",
+      record.step, Number(r.loss), Number(record.lr), Number(r.grad_norm), Number(r.loss_scale), r.skipped_steps,
+      r.tokens, Number(record.seconds));
   if (std::fputs(line.c_str(), json_) < 0 || std::fflush(json_) != 0) {
-    throw Error(ErrorCode::kEnvironment, "TRN030", std::string("cannot be written: ") + std::strerror(errno), json_path_, "free space on this file system");
+    throw Error(ErrorCode::kEnvironment, "TRN030", std::string("cannot be written: ") + std::strerror(errno),
+                json_path_, "free space on this file system");
   }
 }
 

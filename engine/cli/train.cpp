@@ -38,7 +38,8 @@ Resolved Resolve(const TrainOptions& options, int64_t world_size, bool first_ran
   Resolved resolved;
   const int64_t tp_size = options.fill.tensor_model_parallel_size.value_or(1);
   ModelFlags flags = options.model;
-  if (flags.num_layers && !flags.vocab_size && !options.data_path.empty()) {  // a GPT of one's own takes the data's vocabulary
+  if (flags.num_layers && !flags.vocab_size &&
+      !options.data_path.empty()) {  // a GPT of one's own takes the data's vocabulary
     if (const auto tokenizer = data::LoadTokenizer(options.data_path)) flags.vocab_size = tokenizer->vocab_size();
   }
   resolved.model = ResolveModel(flags, options.init_from, tp_size, diagnostics);
@@ -53,17 +54,21 @@ Resolved Resolve(const TrainOptions& options, int64_t world_size, bool first_ran
 
 void PrintStart(const TrainOptions& options, const Trainer& trainer) {
   const Plan& plan = trainer.plan();
-  log::Info("trireme {}: {} with {} parameters, {} layers x {}, {} heads, vocabulary {} ({} with padding)", Version(), plan.model.name,
-            FormatCount(plan.num_parameters), plan.model.num_layers, plan.model.hidden_size, plan.model.num_attention_heads, plan.model.vocab_size,
-            plan.model.padded_vocab_size);
-  for (const Origin& origin : trainer.config().origins) log::Debug("{} = {} ({})", origin.key, origin.value, origin.source);
-  log::Info("{} rank(s) on {}, ZeRO-{}; batch {} = {} x {} micro-batches x {} ranks, {} tokens per step", plan.topology.world_size(),
-            trainer.device().is_cuda() ? "GPUs" : "the CPU", plan.zero_stage, plan.batch.train_batch_size, plan.batch.micro_batch_size,
-            plan.batch.num_micro_batches, plan.topology.dp_size, FormatCount(plan.batch.tokens_per_step()));
-  log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute), Name(plan.dtypes.master),
-            Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
-  log::Info("planned per rank: {} in all ({} of it for the step); allocated {}; {} steps to {}", FormatBytes(trainer.planned_bytes()),
-            FormatBytes(plan.memory.arena + plan.memory.workspace + plan.memory.pool), FormatBytes(trainer.allocated_bytes()), options.train_iters,
+  log::Info("trireme {}: {} with {} parameters, {} layers x {}, {} heads, vocabulary {} ({} with padding)", Version(),
+            plan.model.name, FormatCount(plan.num_parameters), plan.model.num_layers, plan.model.hidden_size,
+            plan.model.num_attention_heads, plan.model.vocab_size, plan.model.padded_vocab_size);
+  for (const Origin& origin : trainer.config().origins)
+    log::Debug("{} = {} ({})", origin.key, origin.value, origin.source);
+  log::Info("{} rank(s) on {}, ZeRO-{}; batch {} = {} x {} micro-batches x {} ranks, {} tokens per step",
+            plan.topology.world_size(), trainer.device().is_cuda() ? "GPUs" : "the CPU", plan.zero_stage,
+            plan.batch.train_batch_size, plan.batch.micro_batch_size, plan.batch.num_micro_batches,
+            plan.topology.dp_size, FormatCount(plan.batch.tokens_per_step()));
+  log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute),
+            Name(plan.dtypes.master), Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
+  log::Info("planned per rank: {} in all ({} of it for the step); allocated {}; {} steps to {}",
+            FormatBytes(trainer.planned_bytes()),
+            FormatBytes(plan.memory.arena + plan.memory.workspace + plan.memory.pool),
+            FormatBytes(trainer.allocated_bytes()), options.train_iters,
             options.save.empty() ? "no checkpoint folder (--save)" : options.save);
 }
 
@@ -78,7 +83,8 @@ class Run {
   void Restore(const Config& config) {
     if (!options_.load.empty()) {
       saved_ = trainer_.Load(options_.load);
-      log::Info("resumed from {} at step {}, next sample {}", options_.load, trainer_.steps_finished(), trainer_.consumed_samples());
+      log::Info("resumed from {} at step {}, next sample {}", options_.load, trainer_.steps_finished(),
+                trainer_.consumed_samples());
     } else if (!options_.init_from.empty()) {
       trainer_.LoadHuggingFace(options_.init_from);
       log::Info("initial weights from {}", options_.init_from);
@@ -100,7 +106,8 @@ class Run {
     request.saved_num_samples = saved_ ? saved_->num_samples : 0;
     data_ = data::OpenTrainingData(request);
     if (!saved_) return;
-    for (const std::string& difference : data::OrderDifferences(*saved_, data_.position)) log::Warn("resumed data order: {}", difference);
+    for (const std::string& difference : data::OrderDifferences(*saved_, data_.position))
+      log::Warn("resumed data order: {}", difference);
   }
 
   int Train() {
@@ -125,10 +132,12 @@ class Run {
   using Clock = std::chrono::steady_clock;
 
   bool Evaluates(int64_t done) const {
-    return data_.validation && options_.eval_interval > 0 && (done % options_.eval_interval == 0 || done == options_.train_iters);
+    return data_.validation && options_.eval_interval > 0 &&
+           (done % options_.eval_interval == 0 || done == options_.train_iters);
   }
   bool Saves(int64_t done) const {
-    return !options_.save.empty() && ((options_.save_interval > 0 && done % options_.save_interval == 0) || done == options_.train_iters);
+    return !options_.save.empty() &&
+           ((options_.save_interval > 0 && done % options_.save_interval == 0) || done == options_.train_iters);
   }
   bool EndsASection(int64_t done) const { return Evaluates(done) || Saves(done) || done == options_.train_iters; }
 
@@ -137,15 +146,16 @@ class Run {
     if (Evaluates(done)) {
       const Evaluation evaluation = trainer_.Evaluate(*data_.validation, options_.eval_iters);
       if (first_rank_) {
-        fmt::print("validation at step {} | loss {:.4f} | perplexity {:.3f} | {} tokens\n", done, evaluation.loss, std::exp(evaluation.loss),
-                   FormatCount(evaluation.tokens));
+        fmt::print("validation at step {} | loss {:.4f} | perplexity {:.3f} | {} tokens\n", done, evaluation.loss,
+                   std::exp(evaluation.loss), FormatCount(evaluation.tokens));
         std::fflush(stdout);
       }
     }
     if (Saves(done)) {
       const auto begin = Clock::now();
       const std::string tag = trainer_.Save(options_.save, data_.position);
-      log::Info("saved {}/{} in {}", options_.save, tag, FormatDuration(std::chrono::duration<double>(Clock::now() - begin).count()));
+      log::Info("saved {}/{} in {}", options_.save, tag,
+                FormatDuration(std::chrono::duration<double>(Clock::now() - begin).count()));
     }
     last_time_ = Clock::now();
   }
@@ -183,10 +193,13 @@ class Run {
 
   int Report(int64_t first) {
     const int64_t done = trainer_.steps_finished();
-    log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done, trainer_.consumed_samples(),
-              FormatBytes(PeakMemoryBytes(trainer_.device())), FormatBytes(trainer_.planned_bytes()));
+    log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done,
+              trainer_.consumed_samples(), FormatBytes(PeakMemoryBytes(trainer_.device())),
+              FormatBytes(trainer_.planned_bytes()));
     if (done == options_.train_iters) return 0;
-    throw Error(ErrorCode::kInternal, "TRN031", fmt::format("{} of {} planned steps were done", done, options_.train_iters), "train", "please report it");
+    throw Error(ErrorCode::kInternal, "TRN031",
+                fmt::format("{} of {} planned steps were done", done, options_.train_iters), "train",
+                "please report it");
   }
 
   const TrainOptions& options_;

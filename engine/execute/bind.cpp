@@ -10,20 +10,24 @@ namespace trireme {
 namespace {
 
 const BufferUse* Find(const std::vector<BufferUse>& uses, BufferKind kind, int unit) {
-  const auto it = std::ranges::find_if(uses, [&](const BufferUse& use) { return use.key.kind == kind && use.key.unit == unit; });
+  const auto it =
+      std::ranges::find_if(uses, [&](const BufferUse& use) { return use.key.kind == kind && use.key.unit == unit; });
   return it == uses.end() ? nullptr : &*it;
 }
 
 // Ends of the pieces that forward() and backward() run: up to the first instruction that only the next piece may run.
-void FindPieces(const CompiledProgram& program, int64_t num_micro_batches, std::vector<size_t>& forward_end, std::vector<size_t>& backward_end) {
+void FindPieces(const CompiledProgram& program, int64_t num_micro_batches, std::vector<size_t>& forward_end,
+                std::vector<size_t>& backward_end) {
   const size_t size = program.instructions.size();
   for (int64_t m = 0; m < num_micro_batches; ++m) {
     size_t forward = size, backward = size;
     for (size_t i = size; i-- > 0;) {
       const Instruction& instruction = program.instructions[i].instruction;
-      const bool of_backward = instruction.op == Op::kBackward || instruction.op == Op::kRecompute || instruction.op == Op::kReduce;
+      const bool of_backward =
+          instruction.op == Op::kBackward || instruction.op == Op::kRecompute || instruction.op == Op::kReduce;
       if (instruction.micro_batch == m && of_backward) forward = i;
-      if (instruction.op == Op::kStepStats || (instruction.micro_batch > m && instruction.op != Op::kGather)) backward = i;
+      if (instruction.op == Op::kStepStats || (instruction.micro_batch > m && instruction.op != Op::kGather))
+        backward = i;
     }
     forward_end.push_back(std::min(forward, backward));
     backward_end.push_back(backward);
@@ -37,11 +41,16 @@ at::Tensor Executor::View(const BufferUse& use) const {
   const RankState& state = *parts_.state;
   const int u = use.key.unit;
   switch (use.key.kind) {
-    case BufferKind::kWeights: return state.weights(u);
-    case BufferKind::kMaster: return state.masters(u);
-    case BufferKind::kGradientSum: return state.gradient_sum(u);
-    case BufferKind::kStepState: return state.step_state();
-    default: break;
+    case BufferKind::kWeights:
+      return state.weights(u);
+    case BufferKind::kMaster:
+      return state.masters(u);
+    case BufferKind::kGradientSum:
+      return state.gradient_sum(u);
+    case BufferKind::kStepState:
+      return state.step_state();
+    default:
+      break;
   }
   const int64_t tokens = plan.batch.tokens_per_micro_batch(), hidden = plan.model.hidden_size;
   const auto arena = [&](DType dtype, at::IntArrayRef shape) {
@@ -49,20 +58,28 @@ at::Tensor Executor::View(const BufferUse& use) const {
     for (const int64_t extent : shape) elements *= extent;
     const int64_t bytes = elements * SizeOf(dtype);
     TRIREME_CHECK(bytes <= use.bytes && use.offset + bytes <= arena_.numel(),
-                  Describe(use.key) + " needs " + std::to_string(bytes) + " bytes, the program gave it " + std::to_string(use.bytes));
+                  Describe(use.key) + " needs " + std::to_string(bytes) + " bytes, the program gave it " +
+                      std::to_string(use.bytes));
     return arena_.narrow(0, use.offset, bytes).view(ToScalarType(dtype)).view(shape);
   };
   const auto unit = [&]() -> const UnitLayout& { return plan.units[static_cast<size_t>(u)]; };
   switch (use.key.kind) {
-    case BufferKind::kTokens: return arena(DType::kInt32, {plan.batch.micro_batch_size, plan.batch.sequence_length + 1});
-    case BufferKind::kGathered: return arena(plan.dtypes.compute, {unit().padded_elements});
+    case BufferKind::kTokens:
+      return arena(DType::kInt32, {plan.batch.micro_batch_size, plan.batch.sequence_length + 1});
+    case BufferKind::kGathered:
+      return arena(plan.dtypes.compute, {unit().padded_elements});
     case BufferKind::kBoundary:
-    case BufferKind::kBoundaryGradient: return arena(plan.dtypes.compute, {tokens, hidden});
-    case BufferKind::kSaved: return arena(DType::kUInt8, {use.bytes});
-    case BufferKind::kGradient: return arena(plan.dtypes.accumulate, {unit().padded_elements});
+    case BufferKind::kBoundaryGradient:
+      return arena(plan.dtypes.compute, {tokens, hidden});
+    case BufferKind::kSaved:
+      return arena(DType::kUInt8, {use.bytes});
+    case BufferKind::kGradient:
+      return arena(plan.dtypes.accumulate, {unit().padded_elements});
     case BufferKind::kStaging:
       return arena(plan.dtypes.communicate, {use.key.slot == 0 ? unit().shard_elements : unit().padded_elements});
-    default: TRIREME_CHECK(false, "no view of " + Describe(use.key)); return {};
+    default:
+      TRIREME_CHECK(false, "no view of " + Describe(use.key));
+      return {};
   }
 }
 
@@ -83,17 +100,24 @@ std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled)
     bound.compiled = &source;
     bound.program_kind = program->compiled.kind;
     switch (source.instruction.op) {
-      case Op::kLoad: bound.tokens = View(source.writes.at(0)); break;
+      case Op::kLoad:
+        bound.tokens = View(source.writes.at(0));
+        break;
       case Op::kForward:
       case Op::kRecompute:
-      case Op::kBackward: BindUnit(source, bound); break;
-      case Op::kReduce: BindReduce(source, bound); break;
+      case Op::kBackward:
+        BindUnit(source, bound);
+        break;
+      case Op::kReduce:
+        BindReduce(source, bound);
+        break;
       case Op::kGather:
         for (const BufferUse& use : source.writes) {
           if (use.key.kind == BufferKind::kGathered) bound.gathered.push_back(View(use));
         }
         break;
-      default: break;
+      default:
+        break;
     }
   }
   return program;

@@ -1,5 +1,5 @@
-// A compiled Program with every view made once: what the executor needs at each instruction without building a tensor. Private to
-// this room.
+// A compiled Program with every view made once: what the executor needs at each instruction without building a tensor.
+// Private to this room.
 #pragma once
 #include <vector>
 
@@ -24,20 +24,20 @@ struct Executor::Slot {
 struct Executor::Bound {
   const CompiledInstruction* compiled = nullptr;
   ProgramKind program_kind = ProgramKind::kTrain;
-  UnitArgs args;                        // Forward, Recompute, Backward
-  at::Tensor tokens;                    // Load
-  bool zero_gaps = false, zero_tied_gaps = false;  // first add into a transient gradient
-  bool resets_evaluation = false;       // first head of an evaluation
-  bool drops_pool = false;              // the saved tensors of LibTorch end here
-  std::vector<at::Tensor> gathered;     // Gather at ZeRO 3, one a unit
+  UnitArgs args;                                      // Forward, Recompute, Backward
+  at::Tensor tokens;                                  // Load
+  bool zero_gaps = false, zero_tied_gaps = false;     // first add into a transient gradient
+  bool resets_evaluation = false;                     // first head of an evaluation
+  bool drops_pool = false;                            // the saved tensors of LibTorch end here
+  std::vector<at::Tensor> gathered;                   // Gather at ZeRO 3, one a unit
   std::vector<at::Tensor> gradients, shards, staged;  // Reduce, one a unit; empty: not used
-  std::vector<bool> first_add;          // Reduce at ZeRO 2, 3
+  std::vector<bool> first_add;                        // Reduce at ZeRO 2, 3
 };
 
 struct Executor::BoundProgram {
   CompiledProgram compiled;
   std::vector<std::unique_ptr<Bound>> instructions;
-  std::vector<Ticket> tickets;           // of the current run
+  std::vector<Ticket> tickets;                    // of the current run
   std::vector<size_t> forward_end, backward_end;  // pieces, by micro-batch
   size_t next = 0;
   StepContext* context = nullptr;

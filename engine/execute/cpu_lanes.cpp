@@ -46,7 +46,8 @@ class CpuLanes : public Lanes {
   }
 
   void Drain() override {
-    for (int lane = 0; lane < kNumLanes; ++lane) Wait({static_cast<Lane>(lane), queues_[static_cast<size_t>(lane)].issued});
+    for (int lane = 0; lane < kNumLanes; ++lane)
+      Wait({static_cast<Lane>(lane), queues_[static_cast<size_t>(lane)].issued});
   }
 
  private:
@@ -104,7 +105,9 @@ class CpuLanes : public Lanes {
   void Serve(Queue& queue) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return stopping_ || (!error_ && !queue.pending.empty() && DoneLocked(queue.pending.front().waits)); });
+      changed_.wait(lock, [&] {
+        return stopping_ || (!error_ && !queue.pending.empty() && DoneLocked(queue.pending.front().waits));
+      });
       if (stopping_) return;
       const LaneWork work = queue.pending.front().work;
       queue.pending.pop_front();

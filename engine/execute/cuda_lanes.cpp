@@ -16,7 +16,8 @@ namespace {
 
 void Check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  throw Error(ErrorCode::kDevice, "EXE001", std::string(call) + " failed: " + cudaGetErrorString(status), "", "see docs/errors/execute.md");
+  throw Error(ErrorCode::kDevice, "EXE001", std::string(call) + " failed: " + cudaGetErrorString(status), "",
+              "see docs/errors/execute.md");
 }
 
 class CudaLanes : public Lanes {
@@ -26,7 +27,8 @@ class CudaLanes : public Lanes {
       // Communication before computation where both could run: it is what the others wait for.
       const bool urgent = static_cast<Lane>(lane) != Lane::kCompute;
       lanes_.emplace_back(c10::cuda::getStreamFromPool(urgent, static_cast<c10::DeviceIndex>(device)));
-      for (cudaEvent_t& event : lanes_.back().events) Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+      for (cudaEvent_t& event : lanes_.back().events)
+        Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
     }
   }
 
@@ -53,7 +55,8 @@ class CudaLanes : public Lanes {
 
   void Wait(Ticket ticket) override {
     if (ticket.number == 0) return;
-    Check(cudaEventSynchronize(EventOf(lanes_[static_cast<size_t>(ticket.lane)], ticket.number)), "cudaEventSynchronize");
+    Check(cudaEventSynchronize(EventOf(lanes_[static_cast<size_t>(ticket.lane)], ticket.number)),
+          "cudaEventSynchronize");
   }
 
   void Drain() override {
@@ -69,7 +72,8 @@ class CudaLanes : public Lanes {
     std::vector<cudaEvent_t> events = std::vector<cudaEvent_t>(kRing);
   };
 
-  // A slot that a later instruction of the lane has taken over is a later point of the same queue: waiting for it is still right.
+  // A slot that a later instruction of the lane has taken over is a later point of the same queue: waiting for it is
+  // still right.
   static cudaEvent_t EventOf(const Queue& queue, uint64_t number) { return queue.events[number % kRing]; }
 
   Runner run_;
@@ -79,10 +83,13 @@ class CudaLanes : public Lanes {
 
 }  // namespace
 
-std::unique_ptr<Lanes> Lanes::MakeCuda(int device, Runner run) { return std::make_unique<CudaLanes>(device, std::move(run)); }
+std::unique_ptr<Lanes> Lanes::MakeCuda(int device, Runner run) {
+  return std::make_unique<CudaLanes>(device, std::move(run));
+}
 #else
 std::unique_ptr<Lanes> Lanes::MakeCuda(int, Runner) {
-  throw Error(ErrorCode::kDevice, "EXE002", "this program was built without CUDA", "", "use --device cpu, or build with the CUDA toolkit");
+  throw Error(ErrorCode::kDevice, "EXE002", "this program was built without CUDA", "",
+              "use --device cpu, or build with the CUDA toolkit");
 }
 #endif
 

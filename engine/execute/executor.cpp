@@ -6,8 +6,10 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/execute/bound_program.h"
 #include "engine/kernels/kernels.h"
 
@@ -17,17 +19,13 @@ namespace {
 constexpr size_t kSlots = 4;
 
 size_t UseIndex(const BufferKey& key, int num_units) {
-  return key.kind == BufferKind::kStepState ? 0 : 1 + static_cast<size_t>(key.kind) * static_cast<size_t>(num_units) + static_cast<size_t>(key.unit);
+  return key.kind == BufferKind::kStepState
+             ? 0
+             : 1 + static_cast<size_t>(key.kind) * static_cast<size_t>(num_units) + static_cast<size_t>(key.unit);
 }
 
 void JoinInto(LaneWaits& waits, const LaneWaits& others) {
   for (size_t lane = 0; lane < waits.size(); ++lane) waits[lane] = std::max(waits[lane], others[lane]);
-}
-
-bool TouchesArena(const CompiledInstruction& instruction) {
-  const auto transient = [](const BufferUse& use) { return !IsPersistent(use.key.kind); };
-  return std::ranges::any_of(instruction.reads, transient) || std::ranges::any_of(instruction.writes, transient) ||
-         std::ranges::any_of(instruction.adds, transient);
 }
 
 at::Tensor HostBuffer(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
@@ -36,16 +34,13 @@ at::Tensor HostBuffer(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
 
 }  // namespace
 
-Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval) : parts_(parts), units_(MakeUnits(*parts.plan)) {
+Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval)
+    : parts_(parts), units_(MakeUnits(*parts.plan)) {
   const Plan& plan = *parts_.plan;
   const at::Device device = parts_.state->device();
   const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
   arena_ = at::empty({std::max<int64_t>(1, std::max(train.arena_bytes, eval.arena_bytes))}, bytes);
-  int64_t workspace = 1;
   for (const UnitLayout& unit : plan.units) {
-    for (const WorkspaceSpec& spec : {unit.spec.forward_workspace, unit.spec.backward_workspace}) {
-      workspace = std::max(workspace, spec.bytes_per_token * plan.batch.tokens_per_micro_batch() + spec.fixed_bytes);
-    }
     gaps_.emplace_back();
     for (size_t s = 0; s < unit.segments.size(); ++s) {
       const int64_t end = unit.segments[s].begin + unit.segments[s].count;
@@ -53,7 +48,7 @@ Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledPr
       if (next > end) gaps_.back().emplace_back(end, next - end);
     }
   }
-  workspace_ = at::empty({workspace}, bytes);
+  workspace_ = at::empty({std::max<int64_t>(1, WorkspaceBytes(plan))}, bytes);
   last_use_.resize(1 + static_cast<size_t>(BufferKind::kStepState) * plan.units.size());
   train_ = Bind(std::move(train));
   eval_ = Bind(std::move(eval));
@@ -62,10 +57,23 @@ Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledPr
     slots_.back()->host_state = HostBuffer({kStepStateSize}, at::kDouble, device.is_cuda());
   }
   const auto run = [this](const LaneWork& work, CommStream stream) { RunInstruction(work, stream); };
-  lanes_ = device.is_cuda() ? Lanes::MakeCuda(device.index(), run) : Lanes::MakeCpu(run, [this] { parts_.dp->Abort(); });
+  lanes_ =
+      device.is_cuda() ? Lanes::MakeCuda(device.index(), run) : Lanes::MakeCpu(run, [this] { parts_.dp->Abort(); });
 }
 
-Executor::~Executor() = default;
+// Other ranks count on what was issued: it is finished, unless an error ends this rank, which then must not leave them
+// waiting.
+Executor::~Executor() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) {
+    parts_.dp->Abort();
+    return;
+  }
+  try {
+    lanes_->Drain();
+  } catch (const std::exception& error) {
+    log::Error("{}", error.what());
+  }
+}
 
 int64_t Executor::arena_bytes() const { return arena_.numel(); }
 int64_t Executor::workspace_bytes() const { return workspace_.numel(); }
@@ -79,15 +87,14 @@ int64_t Executor::Run(ProgramKind kind, StepInputs inputs) {
 
 int64_t Executor::StartRun(BoundProgram& program, StepInputs inputs) {
   const int64_t run = next_run_++;
-  if (run >= 2) lanes_->Wait(slots_[static_cast<size_t>(run - 2) % kSlots]->done);  // bounds how far the host runs ahead
+  if (run >= 2)
+    lanes_->Wait(slots_[static_cast<size_t>(run - 2) % kSlots]->done);  // bounds how far the host runs ahead
   Slot& slot = *slots_[static_cast<size_t>(run) % kSlots];
   slot.context.inputs = std::move(inputs);
   slot.context.slot = &slot;
   slot.number = run;
   program.next = 0;
   program.context = &slot.context;
-  arena_before_ = arena_now_;
-  arena_joined_.fill(false);
   return run;
 }
 
@@ -102,8 +109,6 @@ LaneWaits Executor::WaitsOf(const BoundProgram& program, const CompiledInstructi
     JoinInto(waits, carried.writes ? last.any : last.write);
   }
   const size_t own = static_cast<size_t>(compiled.instruction.lane);
-  // The arena is one for all Programs: a lane's first use of it waits until the previous Program has left it.
-  if (!arena_joined_[own] && TouchesArena(compiled)) JoinInto(waits, arena_before_);
   waits[own] = 0;
   return waits;
 }
@@ -120,10 +125,6 @@ void Executor::NoteUses(const CompiledInstruction& compiled, Ticket ticket) {
   note(compiled.reads, false);
   note(compiled.writes, true);
   note(compiled.adds, true);
-  if (TouchesArena(compiled)) {
-    arena_now_[static_cast<size_t>(ticket.lane)] = ticket.number;
-    arena_joined_[static_cast<size_t>(ticket.lane)] = true;
-  }
 }
 
 void Executor::Issue(BoundProgram& program, size_t end) {
@@ -179,7 +180,9 @@ double Executor::ForwardPiece(StepInputs inputs, int64_t micro_batch) {
   return mean;
 }
 
-void Executor::BackwardPiece(int64_t micro_batch) { Issue(*train_, train_->backward_end[static_cast<size_t>(micro_batch)]); }
+void Executor::BackwardPiece(int64_t micro_batch) {
+  Issue(*train_, train_->backward_end[static_cast<size_t>(micro_batch)]);
+}
 
 int64_t Executor::StepPiece() {
   Issue(*train_, train_->instructions.size());
@@ -195,18 +198,33 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
   Tracer* tracer = parts_.tracer;
   const size_t token = tracer != nullptr ? tracer->Begin(instruction, step.inputs.step, stream) : 0;
   switch (instruction.op) {
-    case Op::kLoad: RunLoad(bound, step, stream); break;
+    case Op::kLoad:
+      RunLoad(bound, step, stream);
+      break;
     case Op::kForward:
-    case Op::kRecompute: RunUnit(bound, false); break;
-    case Op::kBackward: RunUnit(bound, true); break;
-    case Op::kGather: RunGather(bound, stream); break;
-    case Op::kReduce: RunReduce(bound, stream); break;
-    case Op::kRelease: break;
-    case Op::kStepStats: RunStepStats(bound, step, stream); break;
+    case Op::kRecompute:
+      RunUnit(bound, false);
+      break;
+    case Op::kBackward:
+      RunUnit(bound, true);
+      break;
+    case Op::kGather:
+      RunGather(bound, stream);
+      break;
+    case Op::kReduce:
+      RunReduce(bound, stream);
+      break;
+    case Op::kRelease:
+      break;
+    case Op::kStepStats:
+      RunStepStats(bound, step, stream);
+      break;
     case Op::kUpdate:
       for (int u = instruction.units.first; u <= instruction.units.last; ++u) parts_.updater->Update(*parts_.state, u);
       break;
-    case Op::kCopyDown: step.slot->host_state.copy_(parts_.state->step_state(), /*non_blocking=*/true); break;
+    case Op::kCopyDown:
+      step.slot->host_state.copy_(parts_.state->step_state(), /*non_blocking=*/true);
+      break;
   }
   if (tracer != nullptr) tracer->End(token, stream);
 }
@@ -218,7 +236,8 @@ void Executor::RunLoad(const Bound& bound, StepContext& step, CommStream) {
     return;
   }
   std::vector<at::Tensor>& staging = step.slot->host_tokens;
-  while (static_cast<int64_t>(staging.size()) <= micro_batch) staging.push_back(HostBuffer(bound.tokens.sizes(), at::kInt, true));
+  while (static_cast<int64_t>(staging.size()) <= micro_batch)
+    staging.push_back(HostBuffer(bound.tokens.sizes(), at::kInt, true));
   const at::Tensor& host = staging[static_cast<size_t>(micro_batch)];
   step.inputs.fill(micro_batch, host);
   bound.tokens.copy_(host, /*non_blocking=*/true);
@@ -248,7 +267,8 @@ void Executor::RunGather(const Bound& bound, CommStream stream) {
   const UnitRange units = bound.compiled->instruction.units;
   parts_.dp->GroupStart();
   for (int u = units.first; u <= units.last; ++u) {
-    const at::Tensor& whole = bound.gathered.empty() ? parts_.state->weights(u) : bound.gathered[static_cast<size_t>(u - units.first)];
+    const at::Tensor& whole =
+        bound.gathered.empty() ? parts_.state->weights(u) : bound.gathered[static_cast<size_t>(u - units.first)];
     parts_.dp->AllGather(parts_.state->own_weights(u), whole, stream);
   }
   parts_.dp->GroupEnd();
@@ -257,7 +277,9 @@ void Executor::RunGather(const Bound& bound, CommStream stream) {
 void Executor::RunReduce(const Bound& bound, CommStream stream) {
   const UnitRange units = bound.compiled->instruction.units;
   const RankState& state = *parts_.state;
-  const auto source = [&](size_t k) { return bound.gradients.empty() ? state.gradient_sum(units.first + static_cast<int>(k)) : bound.gradients[k]; };
+  const auto source = [&](size_t k) {
+    return bound.gradients.empty() ? state.gradient_sum(units.first + static_cast<int>(k)) : bound.gradients[k];
+  };
   const size_t count = static_cast<size_t>(units.last - units.first + 1);
   const bool cast = !bound.staged.empty();  // the reduction travels in another type than gradients add up in
   const int stage = parts_.plan->effective_zero_stage;
@@ -285,8 +307,9 @@ void Executor::RunReduce(const Bound& bound, CommStream stream) {
       }
     } else if (cast) {
       const at::Tensor from = stage == 0 ? bound.staged[k]
-                              : bound.shards.empty() ? bound.staged[k].narrow(0, state.own_begin(u), state.own_elements(u))
-                                                     : bound.shards[k];
+                              : bound.shards.empty()
+                                  ? bound.staged[k].narrow(0, state.own_begin(u), state.own_elements(u))
+                                  : bound.shards[k];
       kernels::CastCopy(from, state.own_gradient(u));
     } else if (stage == 1 && !bound.shards.empty()) {
       kernels::CastCopy(bound.shards[k], state.own_gradient(u));
@@ -311,7 +334,8 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
   }
   const bool train = bound.program_kind == ProgramKind::kTrain;
   if (parts_.dp->size() > 1) {
-    parts_.dp->AllReduce(train ? scalars.narrow(0, kLossSum, 4) : scalars.narrow(0, kEvalLossSum, 2), ReduceOp::kSum, stream);
+    parts_.dp->AllReduce(train ? scalars.narrow(0, kLossSum, 4) : scalars.narrow(0, kEvalLossSum, 2), ReduceOp::kSum,
+                         stream);
   }
   if (!train) return;
   kernels::FinishStepStats(scalars, {.nominal_tokens = static_cast<double>(plan.batch.tokens_per_step()),

@@ -1,10 +1,12 @@
-// Runs one rank's compiled Programs over one arena. One host thread calls it; nothing here waits for the device but Result.
+// Runs one rank's compiled Programs over one arena. One host thread calls it; nothing here waits for the device but
+// Result.
 //   Executor executor({.plan = plan, ...}, train, eval);
 //   int64_t run = executor.Run(ProgramKind::kTrain, inputs);   StepResult result = executor.Result(run);
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,12 +22,13 @@
 
 namespace trireme {
 
-// Fills `tokens` (int32 [micro, seq + 1] on the host) with micro-batch m. Called on the lane `up`; keeps until the run has ended.
+// Fills `tokens` (int32 [micro, seq + 1] on the host) with micro-batch m. Called on the lane `up`; keeps until the run
+// has ended.
 using TokenFill = std::function<void(int64_t micro_batch, const at::Tensor& tokens)>;
 
 struct StepInputs {
   TokenFill fill;
-  int64_t step = 0;           // names the step in traces and errors
+  int64_t step = 0;  // names the step in traces and errors
   bool skip_non_finite = true;
 };
 
@@ -44,12 +47,14 @@ struct ExecutorParts {
   const Updater* updater = nullptr;
   Communicator* dp = nullptr;  // also the world, at pp = tp = 1
   double gradient_clipping = 0;
-  Tracer* tracer = nullptr;    // null: nothing is recorded
+  Tracer* tracer = nullptr;  // null: nothing is recorded
 };
 
 class Executor {
  public:
-  // Sums what Verify has proven: the caller verifies. Allocates arena and workspace, and binds every view once.
+  // `train` and `eval` are compiled for `parts.plan` and verified by the caller, as a sequence too: that the arena is
+  // free again when the next Program uses it is part of that proof. Allocates arena and workspace, and binds every view
+  // once.
   Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval);
   ~Executor();
 
@@ -58,8 +63,8 @@ class Executor {
   // Waits for the run's StepState. Each run's result can be asked for until three later ones have started.
   StepResult Result(int64_t run);
 
-  // The training Program piece by piece (DeepSpeed's forward, backward, step): forward of micro-batch i, its backward, the step.
-  // ForwardPiece returns the mean loss of the micro-batch on this rank and waits for it.
+  // The training Program piece by piece (DeepSpeed's forward, backward, step): forward of micro-batch i, its backward,
+  // the step. ForwardPiece returns the mean loss of the micro-batch on this rank and waits for it.
   double ForwardPiece(StepInputs inputs, int64_t micro_batch);
   void BackwardPiece(int64_t micro_batch);
   int64_t StepPiece();
@@ -96,7 +101,8 @@ class Executor {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<std::vector<std::pair<int64_t, int64_t>>> gaps_;  // of each unit's flat buffer: begin, count
   at::Tensor arena_, workspace_;
-  std::map<std::pair<BufferKey, int64_t>, std::unique_ptr<Saved>> saved_;  // by key and offset: one a life of the buffer
+  std::map<std::pair<BufferKey, int64_t>, std::unique_ptr<Saved>>
+      saved_;  // by key and offset: one a life of the buffer
   std::unique_ptr<BoundProgram> train_, eval_;
   std::vector<std::unique_ptr<Slot>> slots_;  // a ring of runs
 
@@ -105,13 +111,11 @@ class Executor {
     LaneWaits any{}, write{};
   };
   std::vector<LastUse> last_use_;
-  LaneWaits arena_before_{}, arena_now_{};  // last tickets that touched the arena: in the previous run, in this one
-  std::array<bool, kNumLanes> arena_joined_{};
 
   int64_t next_run_ = 0;
-  BoundProgram* running_ = nullptr;  // piecewise
+  int exceptions_at_start_ = std::uncaught_exceptions();
   double loss_before_ = 0, tokens_before_ = 0;
-  std::unique_ptr<Lanes> lanes_;     // last member: its threads end before the rest goes
+  std::unique_ptr<Lanes> lanes_;  // last member: its threads end before the rest goes
 };
 
 }  // namespace trireme

@@ -1,7 +1,7 @@
 // Lanes: the queues on which one rank's instructions run, each first in, first out. One host thread issues.
 //   Ticket t = lanes->Issue(Lane::kDp, work, waits);   lanes->Wait(t);
-// On the CPU the compute lane runs inside Issue and every other lane has a thread; on a GPU every lane is a stream and a wait is
-// an event, so that the host never blocks on the device.
+// On the CPU the compute lane runs inside Issue and every other lane has a thread; on a GPU every lane is a stream and
+// a wait is an event, so that the host never blocks on the device.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,8 +23,8 @@ struct LaneWork {
   void* bound = nullptr;  // the executor's prepared views of the instruction
 };
 
-// The n-th instruction of a lane since the start, counted from 1; 0: nothing to wait for. Lanes are first in, first out, so one
-// number a lane says all that is done.
+// The n-th instruction of a lane since the start, counted from 1; 0: nothing to wait for. Lanes are first in, first
+// out, so one number a lane says all that is done.
 struct Ticket {
   Lane lane = Lane::kCompute;
   uint64_t number = 0;
@@ -37,8 +37,9 @@ class Lanes {
  public:
   using Runner = std::function<void(const LaneWork&, CommStream)>;
 
-  // `run` does the work of one instruction, on the lane's thread or stream. `on_error` is called once, by the thread whose
-  // instruction failed first, so that communicators can be aborted and no lane waits for ever; then every call rethrows the error.
+  // `run` does the work of one instruction, on the lane's thread or stream. `on_error` is called once, by the thread
+  // whose instruction failed first, so that communicators can be aborted and no lane waits for ever; then every call
+  // rethrows the error.
   static std::unique_ptr<Lanes> MakeCpu(Runner run, std::function<void()> on_error);
   // cuda.cpp; on a build without CUDA it throws.
   static std::unique_ptr<Lanes> MakeCuda(int device, Runner run);

@@ -27,7 +27,9 @@ struct Tracer::Event {
 struct Tracer::Clock {
   bool cuda = false;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  double Now() const { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count(); }
+  double Now() const {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  }
 #ifdef TRIREME_HAS_CUDA
   cudaEvent_t origin = nullptr;
 #endif
@@ -38,8 +40,10 @@ namespace {
 
 cudaEvent_t RecordEvent(CommStream stream) {
   cudaEvent_t event = nullptr;
-  if (cudaEventCreate(&event) != cudaSuccess || cudaEventRecord(event, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
-    throw Error(ErrorCode::kDevice, "EXE001", "an event for the trace could not be recorded", "", "run without --trace");
+  if (cudaEventCreate(&event) != cudaSuccess ||
+      cudaEventRecord(event, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
+    throw Error(ErrorCode::kDevice, "EXE001", "an event for the trace could not be recorded", "",
+                "run without --trace");
   }
   return event;
 }
@@ -47,7 +51,9 @@ cudaEvent_t RecordEvent(CommStream stream) {
 }  // namespace
 #endif
 
-Tracer::Tracer(int rank, bool cuda, const Plan& plan) : rank_(rank), plan_(plan), clock_(std::make_unique<Clock>()) { clock_->cuda = cuda; }
+Tracer::Tracer(int rank, bool cuda, const Plan& plan) : rank_(rank), plan_(plan), clock_(std::make_unique<Clock>()) {
+  clock_->cuda = cuda;
+}
 
 Tracer::~Tracer() = default;
 
@@ -83,10 +89,12 @@ void Tracer::End(size_t token, CommStream stream) {
 void Tracer::Write(const std::filesystem::path& path) {
   const std::lock_guard lock(mutex_);
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  text += fmt::format("{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {0}\"}}}}", rank_);
+  text +=
+      fmt::format("{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {0}\"}}}}", rank_);
   for (int lane = 0; lane < kNumLanes; ++lane) {
-    text += fmt::format(",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}", rank_, lane,
-                        Name(static_cast<Lane>(lane)));
+    text +=
+        fmt::format(",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}",
+                    rank_, lane, Name(static_cast<Lane>(lane)));
   }
   for (const std::unique_ptr<Event>& held : events_) {
     Event& event = *held;
@@ -106,8 +114,8 @@ void Tracer::Write(const std::filesystem::path& path) {
     text += fmt::format(
         ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},"
         "\"args\":{{\"step\":{},\"id\":{},\"micro_batch\":{},\"units\":[{},{}]}}}}",
-        rank_, static_cast<int>(i.lane), Describe(i, plan_), Name(i.op), event.begin_us, event.end_us - event.begin_us, event.step, i.id,
-        i.micro_batch, i.units.first, i.units.last);
+        rank_, static_cast<int>(i.lane), Describe(i, plan_), Name(i.op), event.begin_us, event.end_us - event.begin_us,
+        event.step, i.id, i.micro_batch, i.units.first, i.units.last);
   }
   text += "\n]}\n";
   WriteFileDurably(path, text, ErrorCode::kEnvironment);

@@ -1,5 +1,5 @@
-// Records one event per instruction and writes them as Chrome-trace JSON (chrome://tracing, ui.perfetto.dev): one process a rank,
-// one thread a lane.
+// Records one event per instruction and writes them as Chrome-trace JSON (chrome://tracing, ui.perfetto.dev): one
+// process a rank, one thread a lane.
 //   Tracer tracer(rank, device);  tracer.Begin(...); ...  tracer.Write("step.json");
 #pragma once
 #include <cstdint>

@@ -48,8 +48,8 @@ class Unit {
   virtual ~Unit() = default;
   virtual void Forward(UnitArgs& args) = 0;
   virtual void Backward(UnitArgs& args) = 0;  // the head has none
-  // Head only: logits [rows, padded vocabulary], compute type, of rows first_row.. of args.input, for generation. Columns past the
-  // vocabulary mean nothing.
+  // Head only: logits [rows, padded vocabulary], compute type, of rows first_row.. of args.input, for generation.
+  // Columns past the vocabulary mean nothing.
   virtual void Logits(UnitArgs& args, int64_t first_row, const at::Tensor& logits);
 };
 

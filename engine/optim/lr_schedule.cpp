@@ -11,7 +11,8 @@ int64_t WarmupLength(const SchedulerConfig& s) { return std::max<int64_t>(2, s.w
 
 }  // namespace
 
-LrSchedule::LrSchedule(const SchedulerConfig& scheduler, const OptimizerConfig& optimizer) : scheduler_(scheduler), optimizer_(optimizer) {}
+LrSchedule::LrSchedule(const SchedulerConfig& scheduler, const OptimizerConfig& optimizer)
+    : scheduler_(scheduler), optimizer_(optimizer) {}
 
 double LrSchedule::Warmup(int64_t k) const {
   const double n = static_cast<double>(WarmupLength(scheduler_));
@@ -39,7 +40,8 @@ double LrSchedule::Cosine(int64_t k) const {
     const double ratio = scheduler_.warmup_min_ratio;
     return base * (ratio + (1.0 - ratio) * Warmup(k));
   }
-  const double real_last = static_cast<double>(k - n + 1), real_total = static_cast<double>(scheduler_.total_num_steps - n);
+  const double real_last = static_cast<double>(k - n + 1),
+               real_total = static_cast<double>(scheduler_.total_num_steps - n);
   const double progress = std::min(1.0, real_last / std::max(1.0, real_total));
   const double delta = 1.0 - scheduler_.cos_min_ratio;
   return base * std::max(0.0, scheduler_.cos_min_ratio + delta * (1.0 + std::cos(std::numbers::pi * progress)) / 2.0);
@@ -59,9 +61,11 @@ UpdateRates LrSchedule::OneCycle(int64_t k) const {
     rates.beta2 = 0.99;  // DeepSpeed overwrites the configured beta2
   }
   if (k < 0) return rates;
-  const double first = static_cast<double>(s.cycle_first_step_size), total = first + static_cast<double>(s.cycle_second_step_size);
+  const double first = static_cast<double>(s.cycle_first_step_size),
+               total = first + static_cast<double>(s.cycle_second_step_size);
   if (static_cast<double>(k) >= total) {
-    const double z = s.decay_step_size > 0 ? (static_cast<double>(k) - total + 1.0) / static_cast<double>(s.decay_step_size) : 0.0;
+    const double z =
+        s.decay_step_size > 0 ? (static_cast<double>(k) - total + 1.0) / static_cast<double>(s.decay_step_size) : 0.0;
     rates.lr = s.cycle_min_lr / (1.0 + s.decay_lr_rate * z);
     if (s.cycle_momentum) rates.beta1 = s.cycle_max_mom * (1.0 + s.decay_mom_rate * z);
     return rates;
@@ -86,11 +90,18 @@ UpdateRates LrSchedule::At(int64_t applied_updates) const {
   UpdateRates rates{optimizer_.lr, optimizer_.betas[0], optimizer_.betas[1]};
   if (optimizer_.type == OptimizerType::kSgd) rates.beta1 = optimizer_.momentum;
   switch (scheduler_.type) {
-    case SchedulerType::kNone: break;
+    case SchedulerType::kNone:
+      break;
     case SchedulerType::kWarmupLR:
-    case SchedulerType::kWarmupDecayLR: rates.lr = WarmupFamily(k); break;
-    case SchedulerType::kWarmupCosineLR: rates.lr = Cosine(k); break;
-    case SchedulerType::kLRRangeTest: rates.lr = RangeTest(k); break;
+    case SchedulerType::kWarmupDecayLR:
+      rates.lr = WarmupFamily(k);
+      break;
+    case SchedulerType::kWarmupCosineLR:
+      rates.lr = Cosine(k);
+      break;
+    case SchedulerType::kLRRangeTest:
+      rates.lr = RangeTest(k);
+      break;
     case SchedulerType::kOneCycle: {
       const UpdateRates cycle = OneCycle(k);
       if (optimizer_.type != OptimizerType::kSgd) rates = cycle;

@@ -1,7 +1,8 @@
-// Learning rate and betas of every update, as DeepSpeed's schedulers give them (keys "scheduler" and "optimizer"). No LibTorch.
+// Learning rate and betas of every update, as DeepSpeed's schedulers give them (keys "scheduler" and "optimizer"). No
+// LibTorch.
 //   LrSchedule schedule(config.scheduler, config.optimizer);  double lr = schedule.At(0).lr;   // the first update's
-// A scheduler moves with applied updates only; update a (counted from 0) uses DeepSpeed's last_batch_iteration k = a - 1, since
-// construction writes the value for k = -1.
+// A scheduler moves with applied updates only; update a (counted from 0) uses DeepSpeed's last_batch_iteration k = a -
+// 1, since construction writes the value for k = -1.
 #pragma once
 #include <cstdint>
 

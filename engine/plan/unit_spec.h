@@ -73,7 +73,7 @@ struct FamilyOptions {
 // Units in execution order: embedding, blocks, head. engine/plan/families/gpt2.cpp
 //
 // Workspaces, with c = bytes of the compute type, r = 4 (8 in fp64), h = hidden size, f = intermediate size, per token:
-//   block forward 2 h c; block backward (3 h + 3 h + 2 f) c + 8 r: d(mid), d(norm out), d(attention out), d(qkv),
+//   block forward 2 h c; block backward (3 h + 3 h + f) c + 8 r: d(mid), d(norm out), d(attention out), d(qkv),
 //   d(act), d(fc); embedding backward 64: sorted token ids and their order; head 2 h c + 4 r: ln_f out and its
 //   gradient, mean, rstd, row losses;
 // and fixed: head HeadChunkTokens * padded_vocab_size * c for the logits; where c is 2, the scratch of a weight product

@@ -33,7 +33,9 @@ const at::Tensor& TensorOf(const RankState& state, int unit, size_t index) {
   return index == 0 ? state.masters(unit) : state.moment(unit, static_cast<int>(index) - 1);
 }
 
-Order OrderOf(const OwnedSlice& slice) { return slice.segment->parameter.transposed ? Order::kTransposed : Order::kRowMajor; }
+Order OrderOf(const OwnedSlice& slice) {
+  return slice.segment->parameter.transposed ? Order::kTransposed : Order::kRowMajor;
+}
 
 // Where every rank has everything, each saves its share of the units; else each saves its shard.
 bool Saves(const RankState& state, int unit) {
@@ -88,8 +90,8 @@ checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const SaveRequ
 }
 
 // This rank's file, or why there is none. Every rank passes the same collectives, whatever fails on it.
-checkpoint::RankFileSummary WriteRankFile(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world, const SaveRequest& request,
-                                          const checkpoint::Uuid& uuid) {
+checkpoint::RankFileSummary WriteRankFile(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world,
+                                          const SaveRequest& request, const checkpoint::Uuid& uuid) {
   std::unique_ptr<checkpoint::RankWriter> writer;
   std::string failure;
   const auto attempt = [&](const auto& action) {
@@ -100,7 +102,8 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
     }
   };
   attempt([&] {
-    writer = std::make_unique<checkpoint::RankWriter>(checkpoint::TemporaryFolder(request.root, request.tag, uuid), world.rank, uuid, request.step);
+    writer = std::make_unique<checkpoint::RankWriter>(checkpoint::TemporaryFolder(request.root, request.tag, uuid),
+                                                      world.rank, uuid, request.step);
     AddParts(*writer, state, optimizer);
   });
   const double all_bytes = SumOver(*world.dp, world.device, writer ? static_cast<double>(writer->bytes()) : 0.0);
@@ -120,23 +123,26 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
 }
 
 [[noreturn]] void Fail(const std::string& text, const SaveRequest& request) {
-  throw Error(ErrorCode::kCheckpoint, "TRN010", "checkpoint " + request.tag + " was not saved; the previous one is still the latest\n  " + text,
+  throw Error(ErrorCode::kCheckpoint, "TRN010",
+              "checkpoint " + request.tag + " was not saved; the previous one is still the latest\n  " + text,
               request.root.string(), "free space or mend the folder, then resume from the previous checkpoint");
 }
 
 // Reads `count` elements of a held slice, converted to the type of `out` (1-D view of a flat buffer).
-void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, const std::string& tensor, const std::string& state_name, DType dtype,
-               const at::Tensor& out) {
+void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, const std::string& tensor,
+               const std::string& state_name, DType dtype, const at::Tensor& out) {
   const checkpoint::StateInfo* info = reader.Require(tensor).FindState(state_name);
   TRIREME_CHECK(info != nullptr, "state " + state_name + " of " + tensor + " was not looked up before");
   std::vector<std::byte> raw(static_cast<size_t>(slice.count * SizeOf(info->dtype)));
   reader.ReadFlat(tensor, state_name, slice.held_begin, slice.count, raw, OrderOf(slice));
   at::Tensor host = at::empty({slice.count}, at::TensorOptions().dtype(ToScalarType(dtype)));
-  checkpoint::ConvertElements(info->dtype, dtype, raw, {static_cast<std::byte*>(host.mutable_data_ptr()), static_cast<size_t>(host.nbytes())});
+  checkpoint::ConvertElements(info->dtype, dtype, raw,
+                              {static_cast<std::byte*>(host.mutable_data_ptr()), static_cast<size_t>(host.nbytes())});
   out.copy_(host);
 }
 
-void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::vector<std::string>& states, bool strict_extra) {
+void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::vector<std::string>& states,
+                   bool strict_extra) {
   std::vector<checkpoint::ExpectedTensor> expected;
   std::vector<std::string> extra;
   for (const UnitLayout& unit : plan.units) {
@@ -150,7 +156,8 @@ void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::
 
 }  // namespace
 
-void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world, const SaveRequest& request) {
+void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world,
+                    const SaveRequest& request) {
   Communicator& comm = *world.dp;
   std::string failure;
   checkpoint::Uuid uuid{};
@@ -162,7 +169,8 @@ void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, Ra
       failure = error.what();
     }
   }
-  const std::string start = BroadcastText(comm, world.device, failure.empty() ? checkpoint::Hex(uuid) : "failed: " + failure);
+  const std::string start =
+      BroadcastText(comm, world.device, failure.empty() ? checkpoint::Hex(uuid) : "failed: " + failure);
   if (start.starts_with("failed: ")) Fail(start.substr(8), request);
   checkpoint::ParseHex(start, uuid);
 
@@ -182,7 +190,8 @@ void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, Ra
   if (!end.empty()) Fail(end, request);
 }
 
-void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const CheckpointReader& reader, bool with_moments) {
+void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const CheckpointReader& reader,
+                 bool with_moments) {
   std::vector<SavedState> states = StatesOf(state.plan(), optimizer);
   if (!with_moments) states.resize(1);
   std::vector<std::string> names;

@@ -1,8 +1,8 @@
 #include "engine/trainer/generator.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,13 +22,15 @@ Plan PlanFor(const checkpoint::CheckpointReader& reader, int64_t context) {
   Config config;  // one rank, fp32, one sequence
   config.batch = {1, 1, 1};
   PlanInputs inputs;
-  inputs.sequence_length = context > 0 ? std::min(context, model.max_position_embeddings) : model.max_position_embeddings;
+  inputs.sequence_length =
+      context > 0 ? std::min(context, model.max_position_embeddings) : model.max_position_embeddings;
   return MakePlan(config, model, inputs);
 }
 
 }  // namespace
 
-Generator::Generator(const checkpoint::CheckpointReader& reader, at::Device device, int64_t wanted) : plan_(PlanFor(reader, wanted)) {
+Generator::Generator(const checkpoint::CheckpointReader& reader, at::Device device, int64_t wanted)
+    : plan_(PlanFor(reader, wanted)) {
   const at::NoGradGuard no_grad;
   plan_.moments_per_element = 0;
   state_ = std::make_unique<RankState>(plan_, 0, device);
@@ -42,7 +44,8 @@ Generator::Generator(const checkpoint::CheckpointReader& reader, at::Device devi
   int64_t workspace = 1, saved = 1;
   for (int u = 0; u < plan_.num_units(); ++u) {
     const UnitSpec& spec = plan_.units[static_cast<size_t>(u)].spec;
-    workspace = std::max(workspace, spec.forward_workspace.bytes_per_token * context() + spec.forward_workspace.fixed_bytes);
+    workspace =
+        std::max(workspace, spec.forward_workspace.bytes_per_token * context() + spec.forward_workspace.fixed_bytes);
     saved = std::max(saved, BufferBytes(plan_, {BufferKind::kSaved, static_cast<int16_t>(u), 0, 0, 0}));
   }
   workspace_ = at::zeros({workspace}, of(DType::kUInt8));
@@ -92,7 +95,8 @@ int32_t Sample(std::span<const float> logits, const Sampling& sampling, std::mt1
     lowest = sorted[static_cast<size_t>(sampling.top_k - 1)];
   }
   std::vector<double> weights(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) weights[i] = logits[i] < lowest ? 0 : std::exp((logits[i] - *best) / sampling.temperature);
+  for (size_t i = 0; i < logits.size(); ++i)
+    weights[i] = logits[i] < lowest ? 0 : std::exp((logits[i] - *best) / sampling.temperature);
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   double left = total * static_cast<double>(random() >> 11) * 0x1.0p-53;
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -23,7 +23,8 @@ struct Sampling {
 
 class Generator {
  public:
-  // Weights and model description of a native checkpoint. `context`: tokens looked at, at most the model's positions (0: all).
+  // Weights and model description of a native checkpoint. `context`: tokens looked at, at most the model's positions
+  // (0: all).
   Generator(const checkpoint::CheckpointReader& reader, at::Device device, int64_t context);
   ~Generator();
 

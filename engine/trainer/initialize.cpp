@@ -12,8 +12,8 @@ namespace trireme {
 namespace {
 
 [[noreturn]] void WrongOrder(const char* called, const char* expected) {
-  throw Error(ErrorCode::kUsage, "TRN020", std::string(called) + "() was called where " + expected + "() must follow", "engine",
-              "call forward, backward, step for each micro-batch, in this order");
+  throw Error(ErrorCode::kUsage, "TRN020", std::string(called) + "() was called where " + expected + "() must follow",
+              "engine", "call forward, backward, step for each micro-batch, in this order");
 }
 
 }  // namespace
@@ -21,7 +21,7 @@ namespace {
 at::Tensor DataLoader::next() {
   const BatchPlan& batch = trainer_->plan().batch;
   at::Tensor tokens = at::empty({batch.micro_batch_size, batch.sequence_length + 1}, at::kInt);
-  trainer_->NextFill(*data_.train)(micro_batch_, tokens);
+  trainer_->NextFill (*data_.train)(micro_batch_, tokens);
   micro_batch_ = (micro_batch_ + 1) % batch.num_micro_batches;
   return tokens;
 }
@@ -29,7 +29,8 @@ at::Tensor DataLoader::next() {
 std::vector<double> LrScheduler::get_last_lr() const { return {trainer_->RatesOf(applied_).lr}; }
 
 double Engine::train_batch(DataLoader& loader) {
-  if (expect_ != Expect::kForward || micro_batch_ != 0) WrongOrder("train_batch", expect_ == Expect::kBackward ? "backward" : "step");
+  if (expect_ != Expect::kForward || micro_batch_ != 0)
+    WrongOrder("train_batch", expect_ == Expect::kBackward ? "backward" : "step");
   trainer_->StartStep(trainer_->NextFill(*loader.data_.train));
   Note(trainer_->FinishStep());
   return last_.loss;
@@ -40,8 +41,10 @@ double Engine::forward(const at::Tensor& tokens) {
   const BatchPlan& batch = trainer_->plan().batch;
   if (tokens.scalar_type() != at::kInt || tokens.dim() != 2 || tokens.size(0) != batch.micro_batch_size ||
       tokens.size(1) != batch.sequence_length + 1) {
-    throw Error(ErrorCode::kUsage, "TRN021", "the micro-batch must be int32 [" + std::to_string(batch.micro_batch_size) + ", " +
-                std::to_string(batch.sequence_length + 1) + "] (sequences, seq_length + 1)", "engine.forward", "take it from the data loader, or shape it so");
+    throw Error(ErrorCode::kUsage, "TRN021",
+                "the micro-batch must be int32 [" + std::to_string(batch.micro_batch_size) + ", " +
+                    std::to_string(batch.sequence_length + 1) + "] (sequences, seq_length + 1)",
+                "engine.forward", "take it from the data loader, or shape it so");
   }
   const at::Tensor held = tokens.contiguous();
   expect_ = Expect::kBackward;
@@ -54,7 +57,9 @@ void Engine::backward(double) {
   expect_ = Expect::kStep;
 }
 
-bool Engine::is_gradient_accumulation_boundary() const { return micro_batch_ + 1 == trainer_->plan().batch.num_micro_batches; }
+bool Engine::is_gradient_accumulation_boundary() const {
+  return micro_batch_ + 1 == trainer_->plan().batch.num_micro_batches;
+}
 
 void Engine::step() {
   if (expect_ != Expect::kStep) WrongOrder("step", expect_ == Expect::kForward ? "forward" : "backward");
@@ -105,12 +110,13 @@ EngineParts initialize(const InitializeOptions& options) {
   if (!options.training_data.empty()) {
     engine.loader_ = parts.data_loader = std::make_shared<DataLoader>();
     parts.data_loader->trainer_ = engine.trainer_.get();
-    parts.data_loader->data_ = data::OpenTrainingData({.data_path = options.training_data,
-                                                       .split = options.split,
-                                                       .seq_length = options.seq_length,
-                                                       .vocab_size = setup.model.vocab_size,
-                                                       .train_samples = options.train_iters * setup.config.batch.train_batch_size,
-                                                       .seed = setup.config.seed});
+    parts.data_loader->data_ =
+        data::OpenTrainingData({.data_path = options.training_data,
+                                .split = options.split,
+                                .seq_length = options.seq_length,
+                                .vocab_size = setup.model.vocab_size,
+                                .train_samples = options.train_iters * setup.config.batch.train_batch_size,
+                                .seed = setup.config.seed});
   }
   return parts;
 }

@@ -1,9 +1,11 @@
-// The library as DeepSpeed users know it, under the names they know: initialize -> engine, optimizer, data loader, scheduler.
-//   auto [engine, optimizer, loader, scheduler] = trireme::initialize({.config = "ds_config.json", .model = model, ...});
-//   for (int step = 0; step < 100; ++step) double loss = engine->train_batch(*loader);
+// The library as DeepSpeed users know it, under the names they know: initialize -> engine, optimizer, data loader,
+// scheduler.
+//   auto [engine, optimizer, loader, scheduler] = trireme::initialize({.config = "ds_config.json", .model = model,
+//   ...}); for (int step = 0; step < 100; ++step) double loss = engine->train_batch(*loader);
 // or, a micro-batch at a time:
 //   double loss = engine->forward(loader->next());  engine->backward(loss);  engine->step();
-// One process is one rank: RANK, WORLD_SIZE and so on come from the launcher, or from the caller (InitializeOptions::world).
+// One process is one rank: RANK, WORLD_SIZE and so on come from the launcher, or from the caller
+// (InitializeOptions::world).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,14 +20,14 @@
 namespace trireme {
 
 struct InitializeOptions {
-  std::string config;            // path of ds_config.json
-  ModelSpec model;               // NamedModel("gpt-125m"), or filled by hand
+  std::string config;  // path of ds_config.json
+  ModelSpec model;     // NamedModel("gpt-125m"), or filled by hand
   int64_t seq_length = 1024;
-  std::string training_data = ""; // prefix of .bin/.idx; "": no loader
-  int64_t train_iters = 1000;    // optimizer steps of the whole run
+  std::string training_data = "";  // prefix of .bin/.idx; "": no loader
+  int64_t train_iters = 1000;      // optimizer steps of the whole run
   std::string split = "969,30,1";
-  std::string device = "";            // "cpu", "cuda"; "": a GPU where there is one
-  RankWorld* world = nullptr;    // moved from; null: from the environment
+  std::string device = "";     // "cpu", "cuda"; "": a GPU where there is one
+  RankWorld* world = nullptr;  // moved from; null: from the environment
 };
 
 struct EngineParts;
@@ -68,11 +70,12 @@ class Optimizer {
 
 class Engine {
  public:
-  // One optimizer step: gradient_accumulation_steps micro-batches of the loader. Returns the mean loss over all tokens of the step.
+  // One optimizer step: gradient_accumulation_steps micro-batches of the loader. Returns the mean loss over all tokens
+  // of the step.
   double train_batch(DataLoader& loader);
 
-  // A micro-batch by hand: forward returns the mean loss on this rank, backward makes its gradients (`loss` is what forward
-  // returned), step acts at the accumulation boundary and only counts before it.
+  // A micro-batch by hand: forward returns the mean loss on this rank, backward makes its gradients (`loss` is what
+  // forward returned), step acts at the accumulation boundary and only counts before it.
   double forward(const at::Tensor& tokens);
   void backward(double loss);
   void step();

@@ -32,7 +32,8 @@ at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local
   if (wanted == "cpu" || (wanted.empty() && gpus < std::max<int64_t>(1, local_world))) return at::kCPU;
   if (local_rank >= gpus) {
     throw Error(ErrorCode::kDevice, "TRN001",
-                "local rank " + std::to_string(local_rank) + " needs GPU " + std::to_string(local_rank) + ", this host shows " + std::to_string(gpus),
+                "local rank " + std::to_string(local_rank) + " needs GPU " + std::to_string(local_rank) +
+                    ", this host shows " + std::to_string(gpus),
                 "--device cuda", "start at most " + std::to_string(gpus) + " ranks on this host, or use --device cpu");
   }
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
@@ -89,7 +90,8 @@ std::vector<std::string> GatherTexts(Communicator& comm, at::Device device, cons
   all = all.cpu();
   std::vector<std::string> texts;
   for (int rank = 0; rank < comm.size(); ++rank) {
-    texts.emplace_back(reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>()) + rank * longest, static_cast<size_t>(lengths[rank]));
+    texts.emplace_back(reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>()) + rank * longest,
+                       static_cast<size_t>(lengths[rank]));
   }
   return texts;
 }

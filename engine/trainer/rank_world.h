@@ -17,12 +17,13 @@ struct RankWorld {
   std::shared_ptr<Store> store;      // null in a job of one process, and for ranks that are threads
   std::unique_ptr<Communicator> dp;  // all ranks: the world, at tp = pp = 1
 
-  // RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. `device`: "cpu", "cuda" or "" (a GPU for each rank of this host where
-  // there are enough, else the CPU). NCCL on GPUs, Gloo on the CPU. Throws Error{kCommunication | kDevice}.
+  // RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. `device`: "cpu", "cuda" or "" (a GPU for each rank of this
+  // host where there are enough, else the CPU). NCCL on GPUs, Gloo on the CPU. Throws Error{kCommunication | kDevice}.
   static RankWorld FromEnvironment(const std::string& device);
 };
 
-// Data of rank 0 for all, and of all ranks for all: metadata only (a few MiB). On lane-less time: at start, save and load.
+// Data of rank 0 for all, and of all ranks for all: metadata only (a few MiB). On lane-less time: at start, save and
+// load.
 std::string BroadcastText(Communicator& comm, at::Device device, const std::string& text);
 std::vector<std::string> GatherTexts(Communicator& comm, at::Device device, const std::string& mine);
 // Sum over all ranks.

@@ -10,7 +10,8 @@ namespace {
 nlohmann::json Parse(std::string_view text, const std::string& where) {
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    throw Error(ErrorCode::kCheckpoint, "TRN011", "is no JSON object", where, "the checkpoint is damaged: run `trireme inspect --verify` on it");
+    throw Error(ErrorCode::kCheckpoint, "TRN011", "is no JSON object", where,
+                "the checkpoint is damaged: run `trireme inspect --verify` on it");
   }
   return json;
 }
@@ -23,8 +24,8 @@ T Member(const nlohmann::json& json, const char* name, const std::string& where)
                                          : std::is_same_v<T, std::string> ? it->is_string()
                                                                           : it->is_number_integer());
   if (!good) {
-    throw Error(ErrorCode::kCheckpoint, "TRN011", std::string("member \"") + name + "\" is missing or of a wrong type", where,
-                "the checkpoint is damaged or of a newer version: run `trireme inspect --verify` on it");
+    throw Error(ErrorCode::kCheckpoint, "TRN011", std::string("member \"") + name + "\" is missing or of a wrong type",
+                where, "the checkpoint is damaged or of a newer version: run `trireme inspect --verify` on it");
   }
   return it->get<T>();
 }

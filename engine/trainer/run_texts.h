@@ -10,8 +10,8 @@
 namespace trireme {
 
 struct RunCounters {
-  int64_t steps = 0;             // optimizer steps, skipped ones included
-  int64_t applied_steps = 0;     // updates: Adam's t, the scheduler's position
+  int64_t steps = 0;          // optimizer steps, skipped ones included
+  int64_t applied_steps = 0;  // updates: Adam's t, the scheduler's position
   int64_t skipped_steps = 0;
   int64_t consumed_samples = 0;
   double loss_scale = 1;

@@ -23,9 +23,7 @@ namespace {
 constexpr int64_t kMaxConsecutiveSkips = 50;
 
 CompiledProgram CompileFor(const Plan& plan, ProgramKind kind, int rank) {
-  CompileOptions options;
-  options.bytes = [&plan](const BufferKey& key) { return BufferBytes(plan, key); };
-  return Compile(MakeZeroProgram(plan, kind, rank), options);
+  return Compile(MakeZeroProgram(plan, kind, rank), OptionsOf(plan));
 }
 
 // Every rank of a dp group runs the same instructions: two of them show every order that matters.
@@ -46,21 +44,27 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   inputs.fp64 = setup_.config.fp64;
   inputs.recompute = setup_.recompute;
   plan_ = MakePlan(setup_.config, setup_.model, inputs);
-  CompiledProgram train = CompileFor(plan_, ProgramKind::kTrain, world_.rank), eval = CompileFor(plan_, ProgramKind::kEval, world_.rank);
+  CompiledProgram train = CompileFor(plan_, ProgramKind::kTrain, world_.rank),
+                  eval = CompileFor(plan_, ProgramKind::kEval, world_.rank);
   RequireSound(plan_, train);
   RequireSound(plan_, eval);
-  AccountMemory(plan_, train);
+  const VerifyReport mixed = VerifySequence(plan_, {&train, &eval, &eval, &train, &train});
+  TRIREME_CHECK(mixed.ok(), mixed.problems.empty() ? "" : mixed.problems.front());
+  AccountMemory(plan_);
   if (setup_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
   state_ = std::make_unique<RankState>(plan_, plan_.topology.CoordinateOf(world_.rank).dp_rank, world_.device);
-  updater_ = std::make_unique<Updater>(setup_.config.optimizer, setup_.config.scheduler, setup_.train_iters, world_.device);
-  executor_ = std::make_unique<Executor>(
-      ExecutorParts{&plan_, state_.get(), updater_.get(), world_.dp.get(), std::max(0.0, setup_.config.gradient_clipping), nullptr}, std::move(train),
-      std::move(eval));
+  updater_ =
+      std::make_unique<Updater>(setup_.config.optimizer, setup_.config.scheduler, setup_.train_iters, world_.device);
+  executor_ = std::make_unique<Executor>(ExecutorParts{&plan_, state_.get(), updater_.get(), world_.dp.get(),
+                                                       std::max(0.0, setup_.config.gradient_clipping), nullptr},
+                                         std::move(train), std::move(eval));
 }
 
 Trainer::~Trainer() = default;
 
-StepInputs Trainer::InputsOf(TokenFill fill) const { return {std::move(fill), steps_started_, /*skip_non_finite=*/true}; }
+StepInputs Trainer::InputsOf(TokenFill fill) const {
+  return {std::move(fill), steps_started_, /*skip_non_finite=*/true};
+}
 
 void Trainer::StartStep(TokenFill fill) {
   pending_.push_back(executor_->Run(ProgramKind::kTrain, InputsOf(std::move(fill))));
@@ -83,18 +87,24 @@ void Trainer::CheckResult(const StepResult& result) {
   const bool sixteen_bit = SizeOf(plan_.dtypes.compute) == 2;
   if (!sixteen_bit) {
     throw Error(ErrorCode::kCheckFailed, "TRN005",
-                fmt::format("loss {} or gradient norm {} is not finite; the weights were not changed by this step", result.loss, result.grad_norm),
-                fmt::format("step {}", steps_finished_ - 1), "lower the learning rate or look at the data of this step; resume from the last checkpoint");
+                fmt::format("loss {} or gradient norm {} is not finite; the weights were not changed by this step",
+                            result.loss, result.grad_norm),
+                fmt::format("step {}", steps_finished_ - 1),
+                "lower the learning rate or look at the data of this step; resume from the last checkpoint");
   }
-  log::Warn("step {}: skipped, loss {} or gradient norm {} is not finite ({} skipped so far)", steps_finished_ - 1, result.loss, result.grad_norm,
-            result.skipped_steps);
+  log::Warn("step {}: skipped, loss {} or gradient norm {} is not finite ({} skipped so far)", steps_finished_ - 1,
+            result.loss, result.grad_norm, result.skipped_steps);
   if (consecutive_skips_ >= kMaxConsecutiveSkips) {
-    throw Error(ErrorCode::kCheckFailed, "TRN006", fmt::format("{} steps in a row were skipped: loss or gradients are not finite", consecutive_skips_),
-                fmt::format("step {}", steps_finished_ - 1), "resume from an earlier checkpoint with a lower learning rate");
+    throw Error(ErrorCode::kCheckFailed, "TRN006",
+                fmt::format("{} steps in a row were skipped: loss or gradients are not finite", consecutive_skips_),
+                fmt::format("step {}", steps_finished_ - 1),
+                "resume from an earlier checkpoint with a lower learning rate");
   }
 }
 
-double Trainer::Forward(TokenFill fill, int64_t micro_batch) { return executor_->ForwardPiece(InputsOf(std::move(fill)), micro_batch); }
+double Trainer::Forward(TokenFill fill, int64_t micro_batch) {
+  return executor_->ForwardPiece(InputsOf(std::move(fill)), micro_batch);
+}
 
 void Trainer::Backward(int64_t micro_batch) { executor_->BackwardPiece(micro_batch); }
 
@@ -109,8 +119,8 @@ TokenFill Trainer::NextFill(const data::BatchSource& source) const {
   const BatchPlan& batch = plan_.batch;
   const int dp_size = plan_.topology.dp_size;
   return [&source, &batch, consumed, dp_rank, dp_size](int64_t micro_batch, const at::Tensor& tokens) {
-    source.Fill(data::FirstSample(consumed, micro_batch, dp_rank, dp_size, batch.micro_batch_size), batch.micro_batch_size,
-                {tokens.mutable_data_ptr<int32_t>(), static_cast<size_t>(tokens.numel())});
+    source.Fill(data::FirstSample(consumed, micro_batch, dp_rank, dp_size, batch.micro_batch_size),
+                batch.micro_batch_size, {tokens.mutable_data_ptr<int32_t>(), static_cast<size_t>(tokens.numel())});
   };
 }
 
@@ -129,8 +139,10 @@ Evaluation Trainer::Evaluate(const data::BatchSource& source, int64_t num_batche
   int64_t before = -1;
   for (int64_t b = 0; b < batches; ++b) {
     const auto fill = [&, b](int64_t micro_batch, const at::Tensor& out) {
-      const int64_t first = data::FirstSample(b * batch.train_batch_size, micro_batch, state_->dp_rank(), plan_.topology.dp_size, batch.micro_batch_size);
-      const int64_t count = std::clamp<int64_t>(samples - first, 0, batch.micro_batch_size), row = batch.sequence_length + 1;
+      const int64_t first = data::FirstSample(b * batch.train_batch_size, micro_batch, state_->dp_rank(),
+                                              plan_.topology.dp_size, batch.micro_batch_size);
+      const int64_t count = std::clamp<int64_t>(samples - first, 0, batch.micro_batch_size),
+                    row = batch.sequence_length + 1;
       int32_t* ids = out.mutable_data_ptr<int32_t>();
       if (count > 0) source.Fill(first, count, {ids, static_cast<size_t>(count * row)});
       std::fill(ids + count * row, ids + batch.micro_batch_size * row, -1);  // past the end: no token, no loss
@@ -164,8 +176,8 @@ std::string Trainer::Save(const std::filesystem::path& root, const std::optional
   request.step = steps_finished_;
   request.model_config = ModelToJson(plan_.model);
   request.optimizer = OptimizerToJson(setup_.config.optimizer);
-  request.trainer_state = CountersToJson({steps_finished_, static_cast<int64_t>(s[kAppliedSteps]), static_cast<int64_t>(s[kSkippedSteps]),
-                                          consumed_samples_, s[kLossScale]});
+  request.trainer_state = CountersToJson({steps_finished_, static_cast<int64_t>(s[kAppliedSteps]),
+                                          static_cast<int64_t>(s[kSkippedSteps]), consumed_samples_, s[kLossScale]});
   if (position) {
     data::DataPosition now = *position;
     now.consumed_samples = consumed_samples_;

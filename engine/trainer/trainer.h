@@ -38,12 +38,13 @@ class Trainer {
   Trainer(const TrainerSetup& setup, RankWorld world);
   ~Trainer();
 
-  // Issues one training step; `fill` gives this rank's micro-batches. FinishStep waits for the oldest step whose result was not
-  // taken. Run one ahead (StartStep, StartStep, FinishStep, ...) and the device never waits for the host. Throws Error when loss or
-  // gradients are not finite in fp32 or fp64 runs (TRN005), or too often in 16-bit ones (TRN006).
+  // Issues one training step; `fill` gives this rank's micro-batches. FinishStep waits for the oldest step whose result
+  // was not taken. Run one ahead (StartStep, StartStep, FinishStep, ...) and the device never waits for the host.
+  // Throws Error when loss or gradients are not finite in fp32 or fp64 runs (TRN005), or too often in 16-bit ones
+  // (TRN006).
   void StartStep(TokenFill fill);
   StepResult FinishStep();
-  int64_t steps_started() const { return steps_started_; }    // since the model's first step, skipped ones included
+  int64_t steps_started() const { return steps_started_; }  // since the model's first step, skipped ones included
   int64_t steps_finished() const { return steps_finished_; }
 
   // The same step by hand: forward gives the mean loss of the micro-batch on this rank.
@@ -76,7 +77,9 @@ class Trainer {
   at::Device device() const { return world_.device; }
   int64_t planned_bytes() const { return plan_.memory.total(); }
   // Bytes that this rank's own buffers take: persistent, arena, workspace.
-  int64_t allocated_bytes() const { return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes(); }
+  int64_t allocated_bytes() const {
+    return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes();
+  }
 
  private:
   void CheckResult(const StepResult& result);

@@ -44,21 +44,32 @@ std::vector<DecayRun> MakeDecayRuns(const UnitLayout& unit, int64_t begin, int64
 
 at::ScalarType ToScalarType(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64: return at::kDouble;
-    case DType::kFloat32: return at::kFloat;
-    case DType::kBFloat16: return at::kBFloat16;
-    case DType::kFloat16: return at::kHalf;
-    case DType::kInt64: return at::kLong;
-    case DType::kInt32: return at::kInt;
-    case DType::kInt16: return at::kShort;
-    case DType::kInt8: return at::kChar;
-    case DType::kUInt8: return at::kByte;
-    case DType::kUInt16: return at::kUInt16;
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kInt64:
+      return at::kLong;
+    case DType::kInt32:
+      return at::kInt;
+    case DType::kInt16:
+      return at::kShort;
+    case DType::kInt8:
+      return at::kChar;
+    case DType::kUInt8:
+      return at::kByte;
+    case DType::kUInt16:
+      return at::kUInt16;
   }
   return at::kFloat;
 }
 
-RankState::RankState(const Plan& plan, int dp_rank, at::Device device) : plan_(plan), dp_rank_(dp_rank), device_(device) {
+RankState::RankState(const Plan& plan, int dp_rank, at::Device device)
+    : plan_(plan), dp_rank_(dp_rank), device_(device) {
   const int stage = plan.effective_zero_stage;
   for (int u = 0; u < num_units(); ++u) {
     const UnitLayout& unit = plan.units[static_cast<size_t>(u)];
@@ -90,17 +101,23 @@ void RankState::InitialiseWeights(uint64_t seed) {
   for (int u = 0; u < num_units(); ++u) {
     const UnitLayout& unit = plan_.units[static_cast<size_t>(u)];
     const at::Tensor& weights = weights_[static_cast<size_t>(u)];
-    const int64_t held = weights.numel() == unit.padded_elements ? 0 : own_begin(u);  // first flat element that lies here
+    const int64_t held =
+        weights.numel() == unit.padded_elements ? 0 : own_begin(u);  // first flat element that lies here
     for (const Segment& segment : unit.segments) {
       const ParameterSpec& parameter = segment.parameter;
       int64_t logical = 1;  // held elements that are no vocabulary padding: padding rows come last
       for (const int64_t extent : parameter.shape) logical *= extent;
-      const int64_t begin = std::max(segment.begin, held), end = std::min(segment.begin + logical, held + weights.numel());
+      const int64_t begin = std::max(segment.begin, held),
+                    end = std::min(segment.begin + logical, held + weights.numel());
       if (begin >= end) continue;
       const at::Tensor part = weights.narrow(0, begin - held, end - begin);
       switch (parameter.init) {
-        case Init::kZeros: part.zero_(); break;
-        case Init::kOnes: part.fill_(1); break;
+        case Init::kZeros:
+          part.zero_();
+          break;
+        case Init::kOnes:
+          part.fill_(1);
+          break;
         case Init::kNormal:
           kernels::InitNormal(part, seed, StreamOf(parameter.name), begin - segment.begin, 1, 0, parameter.init_std);
           break;

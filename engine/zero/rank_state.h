@@ -1,5 +1,6 @@
-// Everything that one rank keeps between steps: weights, master weights, moments, gradient sums and StepState, one flat buffer a
-// unit each. The ZeRO stage decides only how much of each is here; what happens when is the Program's business (engine/schedule).
+// Everything that one rank keeps between steps: weights, master weights, moments, gradient sums and StepState, one flat
+// buffer a unit each. The ZeRO stage decides only how much of each is here; what happens when is the Program's business
+// (engine/schedule).
 //   RankState state(plan, dp_rank, device);  state.InitialiseWeights(seed);
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -35,8 +36,8 @@ class RankState {
   // Allocates everything that the plan calls persistent, zero-filled.
   RankState(const Plan& plan, int dp_rank, at::Device device);
 
-  // Initial values by logical name, equal in every layout; master weights are the rounded weights, as DeepSpeed has them.
-  // A test or --init-from overwrites them through OwnWeights / SyncMasters.
+  // Initial values by logical name, equal in every layout; master weights are the rounded weights, as DeepSpeed has
+  // them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
   void InitialiseWeights(uint64_t seed);
   // After weights were set: master weights become their image.
   void SetMastersFromWeights();
@@ -49,15 +50,25 @@ class RankState {
   int dp_rank() const { return dp_rank_; }
 
   // Flat tensors of unit u. `own`: the elements that this rank updates.
-  const at::Tensor& weights(int u) const { return weights_[static_cast<size_t>(u)]; }             // compute type, whole or own (ZeRO 3)
-  const at::Tensor& own_weights(int u) const { return own_weights_[static_cast<size_t>(u)]; }     // view of weights
-  const at::Tensor& masters(int u) const { return masters_[static_cast<size_t>(u)]; }             // own; own_weights where not separate
-  const at::Tensor& moment(int u, int k) const { return moments_[static_cast<size_t>(u)][static_cast<size_t>(k)]; }  // own
-  const at::Tensor& gradient_sum(int u) const { return gradients_[static_cast<size_t>(u)]; }      // accumulation type, whole or own
-  const at::Tensor& own_gradient(int u) const { return own_gradients_[static_cast<size_t>(u)]; }  // view of gradient_sum
+  const at::Tensor& weights(int u) const {
+    return weights_[static_cast<size_t>(u)];
+  }  // compute type, whole or own (ZeRO 3)
+  const at::Tensor& own_weights(int u) const { return own_weights_[static_cast<size_t>(u)]; }  // view of weights
+  const at::Tensor& masters(int u) const {
+    return masters_[static_cast<size_t>(u)];
+  }  // own; own_weights where not separate
+  const at::Tensor& moment(int u, int k) const {
+    return moments_[static_cast<size_t>(u)][static_cast<size_t>(k)];
+  }  // own
+  const at::Tensor& gradient_sum(int u) const {
+    return gradients_[static_cast<size_t>(u)];
+  }  // accumulation type, whole or own
+  const at::Tensor& own_gradient(int u) const {
+    return own_gradients_[static_cast<size_t>(u)];
+  }  // view of gradient_sum
   const at::Tensor& step_state() const { return step_state_; }
 
-  int64_t own_begin(int u) const;     // first element of the unit's flat buffer that is own
+  int64_t own_begin(int u) const;  // first element of the unit's flat buffer that is own
   int64_t own_elements(int u) const;
   std::span<const DecayRun> decay_runs(int u) const { return decay_runs_[static_cast<size_t>(u)]; }
   // What of each logical tensor is own, over all units: checkpoints and comparisons.

@@ -8,7 +8,8 @@
 
 namespace trireme {
 
-Updater::Updater(const OptimizerConfig& optimizer, const SchedulerConfig& scheduler, int64_t num_updates, at::Device device)
+Updater::Updater(const OptimizerConfig& optimizer, const SchedulerConfig& scheduler, int64_t num_updates,
+                 at::Device device)
     : optimizer_(optimizer), schedule_(scheduler, optimizer) {
   const int64_t rows = std::max<int64_t>(1, num_updates);
   at::Tensor rates = at::empty({rows}, at::kDouble), betas = at::empty({rows, 2}, at::kDouble);
@@ -29,11 +30,12 @@ void Updater::Update(const RankState& state, int unit) const {
     const at::Tensor weights = state.plan().separate_master ? part(state.own_weights(unit)) : at::Tensor();
     if (optimizer_.type == OptimizerType::kSgd) {
       const at::Tensor momentum = optimizer_.momentum != 0 ? part(state.moment(unit, 0)) : at::Tensor();
-      kernels::SgdUpdate(part(state.masters(unit)), momentum, part(state.own_gradient(unit)), weights, state.step_state(), learning_rates_,
+      kernels::SgdUpdate(part(state.masters(unit)), momentum, part(state.own_gradient(unit)), weights,
+                         state.step_state(), learning_rates_,
                          {optimizer_.momentum, optimizer_.dampening, optimizer_.nesterov, decay});
     } else {
-      kernels::AdamUpdate(part(state.masters(unit)), part(state.moment(unit, 0)), part(state.moment(unit, 1)), part(state.own_gradient(unit)),
-                          weights, state.step_state(), learning_rates_, betas_,
+      kernels::AdamUpdate(part(state.masters(unit)), part(state.moment(unit, 0)), part(state.moment(unit, 1)),
+                          part(state.own_gradient(unit)), weights, state.step_state(), learning_rates_, betas_,
                           {optimizer_.eps, decay, optimizer_.decoupled_weight_decay, optimizer_.bias_correction});
     }
   }

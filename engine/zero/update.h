@@ -1,5 +1,5 @@
-// The optimizer step of one unit on this rank's own elements (keys "optimizer", "scheduler"). Enqueued like a kernel; predicated on
-// the device by StepState, so that a skipped step needs no branch here.
+// The optimizer step of one unit on this rank's own elements (keys "optimizer", "scheduler"). Enqueued like a kernel;
+// predicated on the device by StepState, so that a skipped step needs no branch here.
 //   Updater updater(config, train_iters, state);  updater.Update(state, unit);
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,8 @@ namespace trireme {
 
 class Updater {
  public:
-  // Tables of learning rates and betas for updates 0 .. num_updates - 1 go to the device once; a later update uses the last row.
+  // Tables of learning rates and betas for updates 0 .. num_updates - 1 go to the device once; a later update uses the
+  // last row.
   Updater(const OptimizerConfig& optimizer, const SchedulerConfig& scheduler, int64_t num_updates, at::Device device);
 
   void Update(const RankState& state, int unit) const;

@@ -91,7 +91,7 @@ UnitSpec Gpt2::Block(int64_t layer) const {
                 {"mlp.fc", true, f, Place::kArena},     {"mlp.act", true, f, Place::kArena}};
   const int64_t scratch = WeightScratch(std::max(3 * h * h, h * f));
   unit.forward_workspace = {2 * h * compute_size_, kWorkspaceSlack};
-  unit.backward_workspace = {(6 * h + 2 * f) * compute_size_ + 8 * statistics_size_, kWorkspaceSlack + scratch};
+  unit.backward_workspace = {(6 * h + f) * compute_size_ + 8 * statistics_size_, kWorkspaceSlack + scratch};
   const double products = 2.0 * static_cast<double>(4 * h * h + 2 * h * f);
   const double attention = 2.0 * static_cast<double>(h) * static_cast<double>(options_.sequence_length);
   unit.forward_flops_per_token = products + attention;

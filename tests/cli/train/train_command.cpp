@@ -21,7 +21,8 @@ TinyJob::TinyJob() {
   {
     std::ofstream text(Path("text.txt"));
     for (int document = 0; document < 40; ++document) {
-      for (int line = 0; line < 12; ++line) text << "And the " << document * line << " oars of the ship beat the water " << line << " times.\n";
+      for (int line = 0; line < 12; ++line)
+        text << "And the " << document * line << " oars of the ship beat the water " << line << " times.\n";
       text << "\n";
     }
   }
@@ -30,10 +31,24 @@ TinyJob::TinyJob() {
 
 void TinyJob::WriteConfig(const std::string& name, const std::string& text) const { std::ofstream(Path(name)) << text; }
 
-std::vector<std::string> TinyJob::Train(int ranks, const std::vector<std::string>& more, const std::string& config) const {
-  std::vector<std::string> words = {"launch", "--cpu", "--num_gpus", std::to_string(ranks), "train", "--deepspeed", "--deepspeed_config", Path(config)};
-  const std::vector<std::string> model = {"--num-layers", "2",  "--hidden-size", "32", "--num-attention-heads", "2", "--max-position-embeddings", "32",
-                                          "--seq-length", "32", "--data-path",   Path("text"), "--split",        "90,10,0"};
+std::vector<std::string> TinyJob::Train(int ranks, const std::vector<std::string>& more,
+                                        const std::string& config) const {
+  std::vector<std::string> words = {"launch", "--cpu",       "--num_gpus",         std::to_string(ranks),
+                                    "train",  "--deepspeed", "--deepspeed_config", Path(config)};
+  const std::vector<std::string> model = {"--num-layers",
+                                          "2",
+                                          "--hidden-size",
+                                          "32",
+                                          "--num-attention-heads",
+                                          "2",
+                                          "--max-position-embeddings",
+                                          "32",
+                                          "--seq-length",
+                                          "32",
+                                          "--data-path",
+                                          Path("text"),
+                                          "--split",
+                                          "90,10,0"};
   words.insert(words.end(), model.begin(), model.end());
   words.insert(words.end(), more.begin(), more.end());
   return words;

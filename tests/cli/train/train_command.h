@@ -1,4 +1,5 @@
-// A tiny job for the command-line tests: config, text, tokens in a folder of their own, and the words that train on them.
+// A tiny job for the command-line tests: config, text, tokens in a folder of their own, and the words that train on
+// them.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -17,7 +18,8 @@ class TinyJob {
   void WriteConfig(const std::string& name, const std::string& text) const;
 
   // launch --cpu --num_gpus RANKS train ... with the tiny model; `more` comes last.
-  std::vector<std::string> Train(int ranks, const std::vector<std::string>& more, const std::string& config = "config.json") const;
+  std::vector<std::string> Train(int ranks, const std::vector<std::string>& more,
+                                 const std::string& config = "config.json") const;
 
  private:
   TempFolder folder_;

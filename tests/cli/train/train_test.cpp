@@ -19,11 +19,13 @@ std::vector<nlohmann::json> ReadLog(const std::string& path) {
 
 TEST(Train, LossFallsCheckpointResumesInAnotherLayoutAndTextComesOut) {
   const TinyJob job;
-  const Outcome first = RunTrireme(job.Train(2, {"--train-iters", "12", "--save", job.Path("ckpt"), "--eval-interval", "6", "--log-json", job.Path("a.jsonl"),
-                                                 "--trace", job.Path("trace.json")}));
+  const Outcome first =
+      RunTrireme(job.Train(2, {"--train-iters", "12", "--save", job.Path("ckpt"), "--eval-interval", "6", "--log-json",
+                               job.Path("a.jsonl"), "--trace", job.Path("trace.json")}));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_NE(first.out.find("step 12/12 | loss "), std::string::npos) << first.out;
-  for (const char* part : {"lr ", "grad norm ", "tokens/s", "TFLOP/s", "memory ", "ETA ", "validation at step 12 | loss "}) {
+  for (const char* part :
+       {"lr ", "grad norm ", "tokens/s", "TFLOP/s", "memory ", "ETA ", "validation at step 12 | loss "}) {
     EXPECT_NE(first.out.find(part), std::string::npos) << part;
   }
   const auto log = ReadLog(job.Path("a.jsonl"));
@@ -32,7 +34,8 @@ TEST(Train, LossFallsCheckpointResumesInAnotherLayoutAndTextComesOut) {
     EXPECT_EQ(log[step]["step"], step);
     EXPECT_EQ(log[step]["tokens"], 8 * 32);
     EXPECT_EQ(log[step]["skipped"], 0);
-    for (const char* key : {"loss", "lr", "grad_norm", "loss_scale", "seconds"}) EXPECT_TRUE(log[step][key].is_number()) << key;
+    for (const char* key : {"loss", "lr", "grad_norm", "loss_scale", "seconds"})
+      EXPECT_TRUE(log[step][key].is_number()) << key;
   }
   EXPECT_LT(log[11]["loss"].get<double>(), log[0]["loss"].get<double>() - 0.5);
   const nlohmann::json trace = nlohmann::json::parse(std::ifstream(job.Path("trace.json")));
@@ -42,14 +45,16 @@ TEST(Train, LossFallsCheckpointResumesInAnotherLayoutAndTextComesOut) {
   std::string other = kTinyConfig;
   other.replace(other.find("\"stage\": 2"), 10, "\"stage\": 3");
   job.WriteConfig("zero3.json", other);
-  const Outcome second = RunTrireme(job.Train(4, {"--train-iters", "14", "--load", job.Path("ckpt"), "--log-json", job.Path("b.jsonl")}, "zero3.json"));
+  const Outcome second = RunTrireme(job.Train(
+      4, {"--train-iters", "14", "--load", job.Path("ckpt"), "--log-json", job.Path("b.jsonl")}, "zero3.json"));
   ASSERT_EQ(second.code, 0) << second.err;
   const auto resumed = ReadLog(job.Path("b.jsonl"));
   ASSERT_EQ(resumed.size(), 2u);
   EXPECT_EQ(resumed[0]["step"], 12);
   EXPECT_NEAR(resumed[0]["loss"].get<double>(), log[11]["loss"].get<double>(), 0.3);
 
-  const std::vector<std::string> generate = {"generate", "--load", job.Path("ckpt"), "--prompt", "And the ", "--max-new-tokens", "20"};
+  const std::vector<std::string> generate = {"generate",         "--load", job.Path("ckpt"), "--prompt", "And the ",
+                                             "--max-new-tokens", "20"};
   const Outcome text = RunTrireme(generate);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_TRUE(text.out.starts_with("And the "));
@@ -80,20 +85,24 @@ TEST(Train, DAT_09_PositionIsKeptInSamples) {
 TEST(Train, FollowsDeepSpeedOverRealProcesses) {
   const std::string fixtures = TRIREME_FIXTURES;
   for (const std::string name : {"adamw_decay_clip_zero1", "adam_l2_cosine_zero2", "adamw_onecycle_zero3"}) {
-    const nlohmann::json expected = nlohmann::json::parse(std::ifstream(fixtures + "/traces/" + name + "/expected.json"));
+    const nlohmann::json expected =
+        nlohmann::json::parse(std::ifstream(fixtures + "/traces/" + name + "/expected.json"));
     const TempFolder folder;
     const std::string log = folder.path() / "log.jsonl";
-    const Outcome run = RunTrireme({"launch", "--cpu", "--num_gpus", "2", "train", "--deepspeed_config", fixtures + "/traces/" + name + "/config.json",
-                                    "--init-from", fixtures + "/" + expected["initial"].get<std::string>(), "--data-path",
-                                    fixtures + "/" + expected["tokens"].get<std::string>(), "--no-shuffle", "--seq-length", "32", "--train-iters",
-                                    std::to_string(expected["steps"].size()), "--log-json", log});
+    const Outcome run =
+        RunTrireme({"launch", "--cpu", "--num_gpus", "2", "train", "--deepspeed_config",
+                    fixtures + "/traces/" + name + "/config.json", "--init-from",
+                    fixtures + "/" + expected["initial"].get<std::string>(), "--data-path",
+                    fixtures + "/" + expected["tokens"].get<std::string>(), "--no-shuffle", "--seq-length", "32",
+                    "--train-iters", std::to_string(expected["steps"].size()), "--log-json", log});
     ASSERT_EQ(run.code, 0) << run.err;
     const auto steps = ReadLog(log);
     ASSERT_EQ(steps.size(), expected["steps"].size());
     for (size_t step = 0; step < steps.size(); ++step) {
       const nlohmann::json& want = expected["steps"][step];
       EXPECT_NEAR(steps[step]["loss"].get<double>() / want["loss"].get<double>(), 1, 2e-6) << name << " step " << step;
-      EXPECT_NEAR(steps[step]["grad_norm"].get<double>() / want["grad_norm"].get<double>(), 1, 5e-6) << name << " step " << step;
+      EXPECT_NEAR(steps[step]["grad_norm"].get<double>() / want["grad_norm"].get<double>(), 1, 5e-6)
+          << name << " step " << step;
       EXPECT_EQ(steps[step]["lr"].get<double>(), want["lr"].get<double>()) << name << " step " << step;
     }
   }
@@ -103,8 +112,9 @@ TEST(Train, ExampleTrainsThroughTheLibrary) {
   const TinyJob job;
   std::string config = kTinyConfig;
   const Outcome run = [&] {
-    Command command("/bin/sh", {"-c", "cd " + job.folder().string() + " && " + kTrireme + " launch --cpu --num_gpus 2 " + TRIREME_BIN_DIR +
-                                          "/01_train_gpt config.json text 8"});
+    Command command("/bin/sh",
+                    {"-c", "cd " + job.folder().string() + " && " + kTrireme + " launch --cpu --num_gpus 2 " +
+                               TRIREME_BIN_DIR + "/01_train_gpt config.json text 8"});
     return command.Wait();
   }();
   ASSERT_EQ(run.code, 0) << run.err;

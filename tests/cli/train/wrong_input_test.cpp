@@ -26,7 +26,8 @@ int CountOf(const std::string& text, const std::string& part) {
 // `parts` must all stand in what the user sees, and there must be one error, not one a rank.
 void ExpectError(const Outcome& outcome, int code, const std::vector<std::string>& parts) {
   EXPECT_EQ(outcome.code, code) << outcome.err;
-  for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << "missing: " << part << "\nin: " << outcome.err;
+  for (const std::string& part : parts)
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << "missing: " << part << "\nin: " << outcome.err;
 }
 
 Outcome TrainWith(const TinyJob& job, const std::string& config_text) {
@@ -34,7 +35,9 @@ Outcome TrainWith(const TinyJob& job, const std::string& config_text) {
   return RunTrireme(job.Train(2, {"--train-iters", "2"}, "wrong.json"));
 }
 
-std::string Replaced(std::string text, const std::string& from, const std::string& to) { return text.replace(text.find(from), from.size(), to); }
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
 
 TEST(WrongInput, MissingConfig) {
   const TinyJob job;
@@ -49,24 +52,28 @@ TEST(WrongInput, JsonErrorNamesLineAndColumn) {
 
 TEST(WrongInput, MisspeltKeyIsSuggested) {
   const TinyJob job;
-  ExpectError(TrainWith(job, Replaced(kTinyConfig, "gradient_clipping", "gradient_cliping")), 78, {"gradient_cliping", "did you mean \"gradient_clipping\"", "wrong.json:5"});
+  ExpectError(TrainWith(job, Replaced(kTinyConfig, "gradient_clipping", "gradient_cliping")), 78,
+              {"gradient_cliping", "did you mean \"gradient_clipping\"", "wrong.json:5"});
 }
 
 TEST(WrongInput, WrongType) {
   const TinyJob job;
-  ExpectError(TrainWith(job, Replaced(kTinyConfig, "\"stage\": 2", "\"stage\": \"two\"")), 78, {"zero_optimization.stage", "two", "wrong.json:6"});
+  ExpectError(TrainWith(job, Replaced(kTinyConfig, "\"stage\": 2", "\"stage\": \"two\"")), 78,
+              {"zero_optimization.stage", "two", "wrong.json:6"});
 }
 
 TEST(WrongInput, TriangleThatDoesNotMultiplyOutShowsTheNearest) {
   const TinyJob job;
-  ExpectError(TrainWith(job, Replaced(kTinyConfig, "\"train_micro_batch_size_per_gpu\": 2", "\"train_micro_batch_size_per_gpu\": 3")), 78,
-              {"train_batch_size", "8", "3", "fix:"});
+  ExpectError(TrainWith(job, Replaced(kTinyConfig, "\"train_micro_batch_size_per_gpu\": 2",
+                                      "\"train_micro_batch_size_per_gpu\": 3")),
+              78, {"train_batch_size", "8", "3", "fix:"});
 }
 
 TEST(WrongInput, DAT_06_VocabularySmallerThanATokenInTheData) {
   const TinyJob job;
   std::filesystem::remove(job.Path("text.tokenizer.json"));
-  ExpectError(RunTrireme(job.Train(2, {"--train-iters", "2", "--vocab-size", "100"})), 65, {"text", "100", "document", "fix:"});
+  ExpectError(RunTrireme(job.Train(2, {"--train-iters", "2", "--vocab-size", "100"})), 65,
+              {"text", "100", "document", "fix:"});
 }
 
 TEST(WrongInput, DAT_07_TruncatedBin) {
@@ -77,8 +84,8 @@ TEST(WrongInput, DAT_07_TruncatedBin) {
 
 TEST(WrongInput, UnknownModel) {
   const TinyJob job;
-  ExpectError(RunTrireme({"launch", "--cpu", "train", "--deepspeed_config", job.Path("config.json"), "--model_name", "gpt-1.3", "--data-path", job.Path("text"),
-                          "--train-iters", "1"}),
+  ExpectError(RunTrireme({"launch", "--cpu", "train", "--deepspeed_config", job.Path("config.json"), "--model_name",
+                          "gpt-1.3", "--data-path", job.Path("text"), "--train-iters", "1"}),
               78, {"gpt-1.3", "gpt-1.3b", "fix:"});
 }
 
@@ -87,7 +94,8 @@ TEST(WrongInput, MissingDataAndMissingCheckpoint) {
   std::filesystem::remove(job.Path("text.idx"));
   ExpectError(RunTrireme(job.Train(1, {"--train-iters", "2", "--vocab-size", "257"})), 65, {"text.idx", "fix:"});
   const TinyJob other;
-  ExpectError(RunTrireme(other.Train(1, {"--train-iters", "2", "--load", other.Path("nowhere")})), 65, {"nowhere", "fix:"});
+  ExpectError(RunTrireme(other.Train(1, {"--train-iters", "2", "--load", other.Path("nowhere")})), 65,
+              {"nowhere", "fix:"});
 }
 
 TEST(WrongInput, PortInUse) {
@@ -109,7 +117,8 @@ TEST(WrongInput, PortInUse) {
 
 TEST(WrongInput, KilledRankEndsTheJobAndIsNamed) {
   const TinyJob job;
-  Command command(kTrireme, job.Train(2, {"--train-iters", "100000", "--eval-interval", "0", "--save", job.Path("ckpt"), "--save-interval", "3"}));
+  Command command(kTrireme, job.Train(2, {"--train-iters", "100000", "--eval-interval", "0", "--save", job.Path("ckpt"),
+                                          "--save-interval", "3"}));
   ASSERT_TRUE(command.WaitFor("step 6/"));
   pid_t victim = -1;
   for (const pid_t pid : command.Running()) {
@@ -118,7 +127,8 @@ TEST(WrongInput, KilledRankEndsTheJobAndIsNamed) {
     std::ifstream name_file("/proc/" + std::to_string(pid) + "/comm");
     std::string name;
     std::getline(name_file, name);
-    if (name.starts_with("trireme-engine") && environment.find(std::string("\0RANK=1", 7)) != std::string::npos) victim = pid;
+    if (name.starts_with("trireme-engine") && environment.find(std::string("\0RANK=1", 7)) != std::string::npos)
+      victim = pid;
   }
   ASSERT_GT(victim, 0);
   ::kill(victim, SIGKILL);
@@ -135,11 +145,13 @@ TEST(WrongInput, DiskFullAtASaveKeepsThePreviousCheckpoint) {
   const TinyJob job;
   const std::string disk = job.Path("disk");
   std::filesystem::create_directory(disk);
-  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=100m") != 0) GTEST_SKIP() << "a small file system cannot be mounted here: " << std::strerror(errno);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=100m") != 0)
+    GTEST_SKIP() << "a small file system cannot be mounted here: " << std::strerror(errno);
   const Outcome first = RunTrireme(job.Train(2, {"--train-iters", "2", "--save", disk + "/ckpt"}));
   if (first.code == 0) {
     std::ofstream(disk + "/filler") << std::string(60 << 20, 'x');
-    const Outcome full = RunTrireme(job.Train(2, {"--train-iters", "4", "--load", disk + "/ckpt", "--save", disk + "/ckpt"}));
+    const Outcome full =
+        RunTrireme(job.Train(2, {"--train-iters", "4", "--load", disk + "/ckpt", "--save", disk + "/ckpt"}));
     ExpectError(full, 65, {"global_step4", "previous one is still the latest", "free"});
     EXPECT_EQ(CountOf(full.err, "error TRN010"), 1) << full.err;
   }

@@ -43,7 +43,8 @@ Followed Follow(const std::string& name, const nlohmann::json& expected, bool de
     Diagnostics diagnostics;
     TrainerSetup setup;
     setup.model = ReadHuggingFaceConfig(initial, diagnostics);
-    ParseResult parsed = ParseConfigFile(kFixtures / "traces" / name / "config.json", {}, world, setup.model.hidden_size);
+    ParseResult parsed =
+        ParseConfigFile(kFixtures / "traces" / name / "config.json", {}, world, setup.model.hidden_size);
     parsed.diagnostics.ThrowIfErrors();
     diagnostics.ThrowIfErrors();
     setup.config = parsed.config;
@@ -59,11 +60,12 @@ Followed Follow(const std::string& name, const nlohmann::json& expected, bool de
     trainers[static_cast<size_t>(self.rank)] = std::make_unique<Trainer>(setup, std::move(place));
     Trainer& trainer = *trainers[static_cast<size_t>(self.rank)];
     trainer.LoadHuggingFace(initial);
-    const data::TrainingData data = data::OpenTrainingData({.data_path = kFixtures / expected["tokens"].get<std::string>(),
-                                                            .seq_length = setup.sequence_length,
-                                                            .vocab_size = setup.model.vocab_size,
-                                                            .train_samples = steps * setup.config.batch.train_batch_size,
-                                                            .no_shuffle = true});
+    const data::TrainingData data =
+        data::OpenTrainingData({.data_path = kFixtures / expected["tokens"].get<std::string>(),
+                                .seq_length = setup.sequence_length,
+                                .vocab_size = setup.model.vocab_size,
+                                .train_samples = steps * setup.config.batch.train_batch_size,
+                                .no_shuffle = true});
     for (int64_t step = 0; step < steps; ++step) {
       trainer.StartStep(trainer.NextFill(*data.train));
       const StepResult result = trainer.FinishStep();
@@ -75,21 +77,24 @@ Followed Follow(const std::string& name, const nlohmann::json& expected, bool de
   });
   if (!followed.failed.empty()) return followed;
   for (auto& trainer : trainers) Collect(*trainer, followed.weights);
-  for (auto& trainer : trainers) followed.replicas_equal = followed.replicas_equal && ReplicaEquals(*trainer, followed.weights);
+  for (auto& trainer : trainers)
+    followed.replicas_equal = followed.replicas_equal && ReplicaEquals(*trainer, followed.weights);
   followed.dtypes = trainers[0]->plan().dtypes;
   return followed;
 }
 
 // The logical tensors of the trace's last step, in held order, against ours: L2, relative.
 double FinalDifference(const std::string& name, const nlohmann::json& expected, const Weights& weights) {
-  const auto reader = checkpoint::CheckpointReader::Open(kFixtures / "traces" / name / expected["final"].get<std::string>());
+  const auto reader =
+      checkpoint::CheckpointReader::Open(kFixtures / "traces" / name / expected["final"].get<std::string>());
   Weights want;
   for (const checkpoint::TensorInfo& tensor : reader->tensors()) {
     const auto ours = weights.find(tensor.name);
     if (ours == weights.end()) continue;
     std::vector<float> values(ours->second.size());
     const bool conv1d = tensor.shape.size() == 2 && tensor.name.find(".h.") != std::string::npos;
-    reader->ReadFlat(tensor.name, "model", 0, static_cast<int64_t>(values.size()), std::as_writable_bytes(std::span(values)),
+    reader->ReadFlat(tensor.name, "model", 0, static_cast<int64_t>(values.size()),
+                     std::as_writable_bytes(std::span(values)),
                      conv1d ? checkpoint::Order::kTransposed : checkpoint::Order::kRowMajor);
     want[tensor.name].assign(values.begin(), values.end());
   }
@@ -138,7 +143,8 @@ TEST_P(DeepSpeedTrace, IsFollowed) {
               std::string(Name(got.dtypes.communicate)).c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(Traces, DeepSpeedTrace, ::testing::ValuesIn(TraceNames()), [](const auto& trace) { return trace.param; });
+INSTANTIATE_TEST_SUITE_P(Traces, DeepSpeedTrace, ::testing::ValuesIn(TraceNames()),
+                         [](const auto& trace) { return trace.param; });
 
 }  // namespace
 }  // namespace trireme::test

@@ -8,20 +8,30 @@ namespace {
 
 class CollectiveFaults : public ::testing::TestWithParam<int> {};
 
-TinyRun RunOf(int stage) { return {.world = 2, .zero_stage = stage, .accumulation = 2, .global_batch = 8, .steps = 3, .sgd = true}; }
+TinyRun RunOf(int stage) {
+  return {.world = 2, .zero_stage = stage, .accumulation = 2, .global_batch = 8, .steps = 3, .sgd = true};
+}
 
 // The same check that the equality tests make; NaN and thrown errors fail it too.
 bool EqualsOneRank(const Curve& got, const Curve& want) {
-  return got.failed.empty() && got.ranks_agree && got.replicas_equal && RelativeDifference(got.losses, want.losses) <= 1e-12 && RelativeDifference(got.norms, want.norms) <= 1e-12 &&
+  return got.failed.empty() && got.ranks_agree && got.replicas_equal &&
+         RelativeDifference(got.losses, want.losses) <= 1e-12 && RelativeDifference(got.norms, want.norms) <= 1e-12 &&
          WeightDifference(got.weights, want.weights) <= 1e-12;
 }
 
-// A gathered embedding is read in part only: by the head its token table (element 0), by the embedding its position table (element
-// 1536) and the rows of the micro-batch's tokens. So a corrupted collective is noticed if one of the two elements is.
+// A gathered embedding is read in part only: by the head its token table (element 0), by the embedding its position
+// table (element 1536) and the rows of the micro-batch's tokens. So a corrupted collective is noticed if one of the two
+// elements is.
 bool Noticed(const TinyRun& run, const Curve& want, const OperationCount& operation, int64_t nth, Fault::Kind kind) {
   for (const int64_t element : {1536, 0}) {
     const auto world = MakeInProcessWorld(run.world);
-    world->Inject({.group = operation.group, .op = operation.op, .rank = operation.rank, .nth = nth, .kind = kind, .element = element, .amount = 1e-3});
+    world->Inject({.group = operation.group,
+                   .op = operation.op,
+                   .rank = operation.rank,
+                   .nth = nth,
+                   .kind = kind,
+                   .element = element,
+                   .amount = 1e-3});
     const Curve got = Train(run, world);
     EXPECT_EQ(world->FaultsHit(), 1);
     if (!EqualsOneRank(got, want)) return true;
@@ -59,7 +69,10 @@ TEST_P(CollectiveFaults, DelaysChangeNothing) {
   const Curve want = Train(run);
   for (int64_t nth = 0; nth < 6; ++nth) {
     const auto world = MakeInProcessWorld(2);
-    world->Inject({.rank = static_cast<int>(nth % 2), .nth = nth, .kind = Fault::Kind::kDelay, .delay = std::chrono::milliseconds(15)});
+    world->Inject({.rank = static_cast<int>(nth % 2),
+                   .nth = nth,
+                   .kind = Fault::Kind::kDelay,
+                   .delay = std::chrono::milliseconds(15)});
     const Curve got = Train(run, world);
     EXPECT_EQ(got.failed, "");
     EXPECT_EQ(got.losses, want.losses);

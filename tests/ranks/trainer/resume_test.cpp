@@ -10,12 +10,16 @@ namespace trireme::test {
 namespace {
 
 struct Folder {
-  Folder() : path(std::filesystem::temp_directory_path() / ("trireme_resume_" + std::to_string(::getpid()))) { std::filesystem::remove_all(path); }
+  Folder() : path(std::filesystem::temp_directory_path() / ("trireme_resume_" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(path);
+  }
   ~Folder() { std::filesystem::remove_all(path); }
   std::filesystem::path path;
 };
 
-std::vector<double> Last(const std::vector<double>& all, size_t count) { return {all.end() - static_cast<int64_t>(count), all.end()}; }
+std::vector<double> Last(const std::vector<double>& all, size_t count) {
+  return {all.end() - static_cast<int64_t>(count), all.end()};
+}
 
 class Resume : public ::testing::TestWithParam<std::tuple<int, int>> {};
 
@@ -42,10 +46,16 @@ TEST_P(Resume, OtherLayoutsSeeTheSameRun) {
   first.steps = 5;
   first.save = folder.path;
   ASSERT_EQ(Train(first).failed, "");
-  for (const auto& [other_stage, other_world, accumulation] : {std::tuple{0, 1, 1}, {1, 3, 1}, {2, 2, 1}, {3, 2, 3}, {3, 3, 2}}) {
-    const Curve got = Train({.world = other_world, .zero_stage = other_stage, .accumulation = accumulation, .clip = 0.5, .load = folder.path});
+  for (const auto& [other_stage, other_world, accumulation] :
+       {std::tuple{0, 1, 1}, {1, 3, 1}, {2, 2, 1}, {3, 2, 3}, {3, 3, 2}}) {
+    const Curve got = Train({.world = other_world,
+                             .zero_stage = other_stage,
+                             .accumulation = accumulation,
+                             .clip = 0.5,
+                             .load = folder.path});
     ASSERT_EQ(got.failed, "");
-    EXPECT_LE(RelativeDifference(got.losses, Last(want.losses, 7)), 1e-12) << "ZeRO-" << other_stage << " x " << other_world;
+    EXPECT_LE(RelativeDifference(got.losses, Last(want.losses, 7)), 1e-12)
+        << "ZeRO-" << other_stage << " x " << other_world;
     EXPECT_LE(WeightDifference(got.weights, want.weights), 1e-12);
     EXPECT_TRUE(got.replicas_equal);
   }

@@ -67,7 +67,8 @@ void Collect(Trainer& trainer, Weights& weights) {
     for (const int64_t extent : slice.segment->parameter.shape) logical *= extent;
     std::vector<double>& whole = weights[slice.segment->parameter.name];
     whole.resize(static_cast<size_t>(logical), NAN);
-    const at::Tensor part = state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).to(at::kDouble).contiguous();
+    const at::Tensor part =
+        state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).to(at::kDouble).contiguous();
     std::copy_n(part.const_data_ptr<double>(), slice.count, whole.begin() + slice.held_begin);
   }
 }
@@ -94,7 +95,8 @@ class SyntheticSamples : public data::BatchSource {
   int64_t num_samples() const override { return 23; }
   int64_t seq_length() const override { return 11; }
   void Fill(int64_t first, int64_t count, std::span<int32_t> tokens) const override {
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((static_cast<size_t>(first) * 31 + i * 7 + i * i) % 61);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<int32_t>((static_cast<size_t>(first) * 31 + i * 7 + i * i) % 61);
     (void)count;
   }
 };

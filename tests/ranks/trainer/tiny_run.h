@@ -1,4 +1,5 @@
-// A small GPT trained on in-process ranks: what the layout tests compare. Tokens are a fixed function of the sample's number.
+// A small GPT trained on in-process ranks: what the layout tests compare. Tokens are a fixed function of the sample's
+// number.
 #pragma once
 #include <map>
 #include <string>
@@ -13,10 +14,10 @@ struct TinyRun {
   int world = 1, zero_stage = 0;
   int64_t accumulation = 1, global_batch = 18, steps = 12;
   bool fp64 = true, sgd = false, tied = true, bf16 = false;
-  double clip = 0;  // 0: off
+  double clip = 0;        // 0: off
   int64_t bucket = 3000;  // elements: several units a bucket, several buckets a model
   Recompute recompute = Recompute::kNone;
-  bool evaluates = false;  // an evaluation after every second step
+  bool evaluates = false;            // an evaluation after every second step
   std::string load = {}, save = {};  // checkpoint folders: read before the first step, written after the last
 };
 
@@ -47,7 +48,8 @@ void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses
 Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms = nullptr);
 
 double RelativeDifference(const std::vector<double>& a, const std::vector<double>& b);  // largest over the elements
-// L2 norm of the difference over that of `b`; key biases left out: their exact gradient is zero, so they hold round-off only.
+// L2 norm of the difference over that of `b`; key biases left out: their exact gradient is zero, so they hold round-off
+// only.
 double WeightDifference(const Weights& a, const Weights& b);
 
 }  // namespace trireme::test

@@ -44,10 +44,13 @@ TEST_P(ZeroEquality, EqualsOneRankInFp64) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ZeroEquality,
-                         ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(1, 2, 3), ::testing::Values(1, 3), ::testing::Bool()),
+                         ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(1, 2, 3),
+                                            ::testing::Values(1, 3), ::testing::Bool()),
                          [](const auto& layout) {
-                           return "Zero" + std::to_string(std::get<0>(layout.param)) + "Ranks" + std::to_string(std::get<1>(layout.param)) +
-                                  "Accumulation" + std::to_string(std::get<2>(layout.param)) + (std::get<3>(layout.param) ? "Sgd" : "AdamW");
+                           return "Zero" + std::to_string(std::get<0>(layout.param)) + "Ranks" +
+                                  std::to_string(std::get<1>(layout.param)) + "Accumulation" +
+                                  std::to_string(std::get<2>(layout.param)) +
+                                  (std::get<3>(layout.param) ? "Sgd" : "AdamW");
                          });
 
 TEST(ZeroEquality, UntiedHead) {

@@ -22,7 +22,9 @@ void ExpectRates(const SchedulerConfig& scheduler, const std::vector<double>& ex
   optimizer.lr = 1e-3;
   const LrSchedule schedule(scheduler, optimizer);
   for (size_t update = 0; update < expected.size(); ++update) {
-    EXPECT_NEAR(schedule.At(static_cast<int64_t>(update)).lr, expected[update], 1e-5 * std::abs(expected[update]) + 1e-12) << "update " << update;
+    EXPECT_NEAR(schedule.At(static_cast<int64_t>(update)).lr, expected[update],
+                1e-5 * std::abs(expected[update]) + 1e-12)
+        << "update " << update;
   }
 }
 
