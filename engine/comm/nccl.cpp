@@ -31,7 +31,7 @@ constexpr milliseconds kFinalize{10'000};  // given to an orderly end
 void CheckCuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   throw Error(ErrorCode::kDevice, "COM018", fmt::format("{}: {}", call, cudaGetErrorString(status)), "",
-              "run `trireme doctor`; an error of an earlier kernel may show up here");
+              "run again with CUDA_LAUNCH_BLOCKING=1; an error of an earlier kernel may show up here");
 }
 
 struct Type {

@@ -19,7 +19,7 @@ void Check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw Error(
       ErrorCode::kDevice, "KRN002", fmt::format("cuBLASLt: {} failed: {}", what, cublasLtGetStatusString(status)), "",
-      "run `trireme doctor`: the installed cuBLAS must be the one of the CUDA toolkit that the program was built with");
+      "look at `ldd build/bin/trireme-engine`: the installed cuBLAS must be the one of the CUDA toolkit that the program was built with");
 }
 
 // D (+)= op(A) op(B), all column-major as cuBLAS has it: D is m x n. A row-major [rows, columns] tensor is a

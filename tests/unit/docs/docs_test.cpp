@@ -44,7 +44,7 @@ std::vector<std::string> Matches(const std::string& text, const std::string& pat
 // "DAT003" as a string literal -> a file that has it.
 std::map<std::string, std::string> IdsOfTheSources() {
   std::map<std::string, std::string> ids;
-  for (const fs::path& file : FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu"})) {
+  for (const fs::path& file : FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu", ".cuh"})) {
     for (const std::string& id : Matches(ReadText(file), "\"([A-Z]{3}[0-9]{3})\""))
       ids[id] = fs::relative(file, kRoot).string();
   }
@@ -99,7 +99,7 @@ TEST(Docs, DOC_06_EverySectionSaysCauseCheckAndFixOfALivingId) {
 // name.
 TEST(Docs, EveryEnvironmentVariableStandsInTheReadme) {
   const std::string readme = ReadText(kRoot / "README.md");
-  for (const fs::path& file : FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu"})) {
+  for (const fs::path& file : FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu", ".cuh"})) {
     const std::string path = fs::relative(file, kRoot).string(), text = ReadText(file);
     if (!path.starts_with("engine/base/env") && !path.starts_with("launcher/")) {
       EXPECT_EQ(std::string::npos, text.find("getenv("))
