@@ -32,9 +32,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {"train", "one rank of the trainer", nullptr},
     {"plan", "batch arithmetic, layout and memory of a config, without a GPU", trireme::cli::RunPlan},
     {"data", "tokenise text, check .bin/.idx files", trireme::cli::RunData},
-#ifdef TRIREME_COMMAND_INSPECT
     {"inspect", "what a checkpoint holds, and whether it is whole", trireme::cli::RunInspect},
-#endif
     {"generate", "sample text from a checkpoint", nullptr},
 });
 
