@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kReadBytes = 16 << 20;    // a strided read goes through a buffer of at most this size
 constexpr int64_t kAlwaysWhole = 64 << 10;  // below this many bytes one read of everything beats many small ones
+constexpr int64_t kLongRun = 1 << 10;       // bytes from which a read of its own pays
 constexpr int64_t kTransposeTile = 32;      // rows and columns of one tile: both sides stay in the first-level cache
 
 // A box as it lies in memory: `dims` names, from outermost to innermost, the tensor's dim that each level walks.
@@ -126,22 +127,39 @@ void Normalise(StridedCopy& copy) {
   copy = out;
 }
 
-// One or two dims of elements of `Bytes` bytes each; two dims in tiles, since one side may jump by a row at each
-// element.
+// One or two dims of elements of `Bytes` bytes each, in tiles: a row of one side is a column of the other. A tile goes
+// through a small buffer of its own, so that both sides are touched in runs; extents are often powers of two, whose
+// strides fall into few sets of a cache.
 template <size_t Bytes>
 void CopyPlane(const StridedCopy& copy, int dim, const std::byte* source, std::byte* target) {
+  constexpr auto kBytes = static_cast<int64_t>(Bytes);
   const bool plane = copy.ndim - dim == 2;
   const int inner = copy.ndim - 1;
   const int64_t rows = plane ? copy.extent[dim] : 1, columns = copy.extent[inner];
   const int64_t source_row = plane ? copy.source_stride[dim] : 0, target_row = plane ? copy.target_stride[dim] : 0;
+  const int64_t source_column = copy.source_stride[inner], target_column = copy.target_stride[inner];
+  std::byte tile[kTransposeTile * kTransposeTile * Bytes];  // column by column
   for (int64_t r0 = 0; r0 < rows; r0 += kTransposeTile) {
-    const int64_t r1 = std::min(rows, r0 + kTransposeTile);
+    const int64_t height = std::min(rows - r0, kTransposeTile);
     for (int64_t c0 = 0; c0 < columns; c0 += kTransposeTile) {
-      const int64_t c1 = std::min(columns, c0 + kTransposeTile);
-      for (int64_t r = r0; r < r1; ++r) {
-        for (int64_t c = c0; c < c1; ++c) {
-          std::memcpy(target + (r * target_row + c * copy.target_stride[inner]) * static_cast<int64_t>(Bytes),
-                      source + (r * source_row + c * copy.source_stride[inner]) * static_cast<int64_t>(Bytes), Bytes);
+      const int64_t width = std::min(columns - c0, kTransposeTile);
+      const std::byte* from = source + (r0 * source_row + c0 * source_column) * kBytes;
+      std::byte* to = target + (r0 * target_row + c0 * target_column) * kBytes;
+      for (int64_t r = 0; r < height; ++r) {
+        for (int64_t c = 0; c < width; ++c) {
+          std::memcpy(tile + (c * kTransposeTile + r) * kBytes, from + (r * source_row + c * source_column) * kBytes,
+                      Bytes);
+        }
+      }
+      for (int64_t c = 0; c < width; ++c) {
+        if (target_row == 1) {
+          std::memcpy(to + c * target_column * kBytes, tile + c * kTransposeTile * kBytes,
+                      static_cast<size_t>(height * kBytes));
+          continue;
+        }
+        for (int64_t r = 0; r < height; ++r) {
+          std::memcpy(to + (r * target_row + c * target_column) * kBytes, tile + (c * kTransposeTile + r) * kBytes,
+                      Bytes);
         }
       }
     }
@@ -179,32 +197,58 @@ void CopyFrom(const StridedCopy& copy, int dim, const std::byte* source, std::by
   }
 }
 
-// Reads what `copy` needs: straight into `out` where both sides are one run, else through a buffer that holds the whole
-// span of the source, halved along its outermost dim until it is small and not mostly waste.
+// Reads what `copy` needs, by the cheapest of three ways: straight into `out` where both sides are one run; the whole
+// span of the source into a buffer where most of it is needed; run after run into a buffer where the runs are long. Too
+// large for the buffer: halved along the outermost dim.
 class Mover {
  public:
   Mover(const ByteSource& source, std::span<std::byte> out, int64_t element_bytes)
       : source_(source), out_(out), element_bytes_(element_bytes) {}
 
   void Move(const StridedCopy& copy) {
-    const bool one_run = copy.ndim == 0 || (copy.ndim == 1 && copy.source_stride[0] == 1 && copy.target_stride[0] == 1);
-    if (one_run) {
-      const auto bytes = static_cast<size_t>(copy.Elements() * element_bytes_);
+    const int inner = copy.ndim - 1;
+    if (copy.ndim == 0 || (copy.ndim == 1 && copy.source_stride[0] == 1 && copy.target_stride[0] == 1)) {
       source_.ReadBytes(copy.source_offset * element_bytes_,
-                        out_.subspan(static_cast<size_t>(copy.target_offset * element_bytes_), bytes));
+                        out_.subspan(Bytes(copy.target_offset), Bytes(copy.Elements())));
       return;
     }
     int64_t span = 1;
     for (int d = 0; d < copy.ndim; ++d) span += (copy.extent[d] - 1) * copy.source_stride[d];
-    const int64_t span_bytes = span * element_bytes_;
-    if (span_bytes <= kAlwaysWhole || (span_bytes <= kReadBytes && span <= 4 * copy.Elements())) {
-      if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kReadBytes);
-      source_.ReadBytes(copy.source_offset * element_bytes_, {buffer_.get(), static_cast<size_t>(span_bytes)});
-      StridedCopy local = copy;
-      local.source_offset = 0;
-      RunCopy(local, buffer_.get(), out_.data(), element_bytes_);
+    const bool dense = span <= 4 * copy.Elements() || span * element_bytes_ <= kAlwaysWhole;
+    const bool long_runs = copy.source_stride[inner] == 1 && copy.extent[inner] * element_bytes_ >= kLongRun;
+    StridedCopy local = copy;
+    local.source_offset = 0;
+    if (dense && span * element_bytes_ <= kReadBytes) {
+      source_.ReadBytes(copy.source_offset * element_bytes_, Buffer(span));
+    } else if (long_runs && copy.Elements() * element_bytes_ <= kReadBytes) {
+      std::byte* end = Buffer(copy.Elements()).data();
+      ReadRuns(copy, 0, copy.source_offset, end);
+      for (int d = inner, stride = 1; d >= 0; stride *= static_cast<int>(copy.extent[d]), --d)
+        local.source_stride[d] = stride;
+    } else {
+      return Halve(copy);
+    }
+    RunCopy(local, buffer_.get(), out_.data(), element_bytes_);
+  }
+
+ private:
+  size_t Bytes(int64_t elements) const { return static_cast<size_t>(elements * element_bytes_); }
+
+  std::span<std::byte> Buffer(int64_t elements) {
+    if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kReadBytes);
+    return {buffer_.get(), Bytes(elements)};
+  }
+
+  void ReadRuns(const StridedCopy& copy, int dim, int64_t offset, std::byte*& end) {
+    if (dim == copy.ndim - 1) {
+      source_.ReadBytes(offset * element_bytes_, {end, Bytes(copy.extent[dim])});
+      end += Bytes(copy.extent[dim]);
       return;
     }
+    for (int64_t i = 0; i < copy.extent[dim]; ++i) ReadRuns(copy, dim + 1, offset + i * copy.source_stride[dim], end);
+  }
+
+  void Halve(const StridedCopy& copy) {
     StridedCopy low = copy, high = copy;
     low.extent[0] = copy.extent[0] / 2;
     high.extent[0] = copy.extent[0] - low.extent[0];
@@ -216,7 +260,6 @@ class Mover {
     Move(high);
   }
 
- private:
   const ByteSource& source_;
   std::span<std::byte> out_;
   const int64_t element_bytes_;
