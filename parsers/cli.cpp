@@ -84,18 +84,20 @@ struct TrainTable {
     set.Add("no-shuffle", "samples in file order, the whole file for training", o.no_shuffle);
     set.AddHeading("Training:");
     set.Add("train-iters", "N", "optimizer steps; fills \"auto\" of total_num_steps too", train_iters);
-    set.Add("seed", "N", "of weights, order of samples and dropout, 1234 if not given", o.fill.seed);
+    set.Add("seed", "N", "of weights and order of samples, 1234 if not given", o.fill.seed);
     set.Add("decay-all", "weight decay on biases and norms too, not on matrices only", o.decay_all);
     set.Add("deterministic", "bitwise equal runs on GPUs too, slower", o.deterministic);
+    set.Add("recompute-granularity", "full", "forward once more before each block's backward: less memory, slower",
+            o.recompute_granularity);
     set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
-    set.Add("local_rank", "N", "from the environment if -1", o.local_rank);
+    set.Add("local_rank", "N", "accepted as launchers pass it; LOCAL_RANK of the environment decides", o.local_rank);
     set.AddHeading("Checkpoints, evaluation and reports; all intervals count optimizer steps:");
     set.Add("save", "DIR", "where checkpoints go", o.save);
     set.Add("load", "DIR", "the checkpoint to go on from", o.load);
     set.Add("save-interval", "N", "0: at the end only", o.save_interval);
     set.Add("log-interval", "N", "steps between progress lines; steps_per_print if not given", o.log_interval);
     set.Add("eval-interval", "N", "0: never", o.eval_interval);
-    set.Add("eval-iters", "N", "batches per evaluation", o.eval_iters);
+    set.Add("eval-iters", "N", "batches per evaluation; 0: the whole validation part", o.eval_iters);
     set.Add("log-json", "FILE", "one JSON object per optimizer step", o.log_json);
     set.Add("trace", "FILE", "a Chrome trace of every instruction", o.trace);
     AddFill(set, o.fill);
@@ -165,11 +167,16 @@ void CheckTrain(const TrainOptions& o) {
   AtLeast(o.save_interval, 0, "--save-interval");
   AtLeast(o.log_interval.value_or(1), 1, "--log-interval");
   AtLeast(o.eval_interval, 0, "--eval-interval");
-  AtLeast(o.eval_iters, 1, "--eval-iters");
+  AtLeast(o.eval_iters, 0, "--eval-iters");
   CheckSplit(o.split);
   CheckFill(o.fill);
   if (!o.device.empty() && o.device != "cpu" && o.device != "cuda") {
     Fail("USE002", fmt::format("\"{}\" is no device", o.device), "--device", "pass cpu or cuda");
+  }
+  if (!o.recompute_granularity.empty() && o.recompute_granularity != "full") {
+    Fail("USE002",
+         fmt::format("\"{}\" is no granularity: only whole blocks can be recomputed", o.recompute_granularity),
+         "--recompute-granularity", "pass full, or remove the flag to keep activations");
   }
   if (o.save_interval > 0 && o.save.empty()) {
     Fail("USE004", "--save-interval without --save has nowhere to save", "--save-interval", "pass --save DIR");
@@ -209,6 +216,12 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   AtLeast(o.seq_length, 1, "--seq-length");
   CheckFill(o.fill);
   return o;
+}
+
+void CheckLocalRank(int64_t flag, std::optional<int64_t> environment) {
+  if (flag <= 0 || environment) return;
+  Fail("USE005", fmt::format("--local_rank is {}, and LOCAL_RANK, which decides, is not set", flag), "--local_rank",
+       fmt::format("start the ranks with trireme launch, or set LOCAL_RANK={} for this one", flag));
 }
 
 std::string TrainHelp() { return TrainTable().set.Help(); }

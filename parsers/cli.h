@@ -57,14 +57,16 @@ struct TrainOptions {
   int64_t save_interval = 0;            // steps; 0: at the end only
   std::optional<int64_t> log_interval;  // steps between progress lines; unset: steps_per_print
   int64_t eval_interval = 1000;         // steps; 0: never
-  int64_t eval_iters = 100;             // batches per evaluation
+  int64_t eval_iters = 100;             // batches per evaluation; 0: the whole validation part
   bool no_shuffle = false;              // samples in file order, the whole file for training
   bool decay_all = false;               // weight decay on biases and norms too
   bool deterministic = false;
-  std::string device;       // "cpu", "cuda"; "": a GPU where there is one
-  std::string trace;        // Chrome trace out
-  std::string log_json;     // one JSON object per step out
-  int64_t local_rank = -1;  // -1: from the environment
+  std::string device;    // "cpu", "cuda"; "": a GPU where there is one
+  std::string trace;     // Chrome trace out
+  std::string log_json;  // one JSON object per step out
+  // "full": forward is done once more before a block's backward, and its activations are not kept; "": they are kept.
+  std::string recompute_granularity;
+  int64_t local_rank = -1;  // -1: not given. Decides nothing: see CheckLocalRank
   bool help = false;
 };
 
@@ -83,6 +85,10 @@ struct PlanOptions {
 // `args` without the program's and the subcommand's name. Throw Error{kUsage, USE001..}.
 TrainOptions ParseTrainFlags(const std::vector<std::string>& args);
 PlanOptions ParsePlanFlags(const std::vector<std::string>& args);
+
+// Launchers that pass --local_rank set LOCAL_RANK too, and the environment decides. A rank that was given the flag
+// alone would take GPU 0 beside another: Throws Error{kUsage, USE005} if `flag` is above 0 and `environment` is unset.
+void CheckLocalRank(int64_t flag, std::optional<int64_t> environment);
 
 std::string TrainHelp();  // every flag with its default
 std::string PlanHelp();

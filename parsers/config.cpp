@@ -102,6 +102,28 @@ void CheckFp16Supported(SectionReader& root, const Config& config) {
   }
 }
 
+// What the kernels have: gradients add up in fp32 or in the type of the weights (under --fp64 in fp64, whatever the
+// file says), and travel in fp32 or bf16.
+void CheckGradientTypes(SectionReader& root, const Config& config) {
+  const auto not_yet = [&](const Position& position, const char* key, const char* fix) {
+    root.diagnostics().Error("CFG009", position, key, "gradients in fp16 are not supported yet", fix);
+  };
+  if (config.communication_data_type == DType::kFloat16) {
+    not_yet(root.At("communication_data_type"), "communication_data_type",
+            "write bf16 or fp32, or remove the key: gradients then travel in the type in which they add up");
+  }
+  if (!config.data_types.grad_accum_dtype) return;
+  const char* key = "data_types.grad_accum_dtype";
+  const DType accumulate = *config.data_types.grad_accum_dtype, compute = ComputeDType(config);
+  if (accumulate == DType::kFloat16) return not_yet(root.At("data_types"), key, "write fp32, or bf16 beside bf16");
+  if (accumulate == DType::kFloat32 || accumulate == compute || config.fp64) return;
+  root.diagnostics().Error("CFG031", root.At("data_types"), key,
+                           fmt::format("{} is no type in which gradients of {} weights add up: their sum would lose "
+                                       "bits that each of them has",
+                                       Name(accumulate), Name(compute)),
+                           fmt::format("write fp32, or set {}.enabled to true", Name(accumulate)));
+}
+
 // bf16 without a word on accumulation: DeepSpeed adds up in bf16, this program in fp32.
 void TellAccumulation(SectionReader& root, const Config& config) {
   if (!config.bf16.enabled || config.data_types.grad_accum_dtype || config.trireme.deepspeed_accumulation) return;
@@ -145,6 +167,7 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   if (CheckWorld(root, config)) ResolveTriangle(root, batch, config);
   CheckOnePrecision(root, config);
   CheckFp16Supported(root, config);
+  CheckGradientTypes(root, config);
   TellAccumulation(root, config);
   TellPipelineCost(root, config);
   TellPeakRate(root, config);

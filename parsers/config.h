@@ -176,12 +176,11 @@ struct Config {
 
 // Element type of weights in forward and backward: fp64, bf16, fp16 or fp32.
 DType ComputeDType(const Config& config);
-// Element type in which gradients add up over micro-batches: data_types.grad_accum_dtype if given; else fp32 (fp64
-// under
-// --fp64), or the compute type under trireme.deepspeed_accumulation, as DeepSpeed has it.
+// Element type in which gradients add up over micro-batches: fp64 under --fp64; data_types.grad_accum_dtype if given
+// (fp32 or the compute type); else fp32, or the compute type under trireme.deepspeed_accumulation, as DeepSpeed has it.
 DType GradAccumDType(const Config& config);
-// Element type of gradient reductions: communication_data_type if given; else that of GradAccumDType, or the compute
-// type under trireme.deepspeed_accumulation.
+// Element type of gradient reductions: communication_data_type if given (fp32, bf16); else that of GradAccumDType, or
+// the compute type under trireme.deepspeed_accumulation.
 DType CommunicationDType(const Config& config);
 
 std::string_view Name(OptimizerType type);

@@ -109,7 +109,7 @@ DataTypesConfig ParseDataTypes(SectionReader in) {
     const DType dtype = c.grad_accum_dtype.value_or(DType::kInt8);
     if (dtype != DType::kFloat32 && dtype != DType::kBFloat16 && dtype != DType::kFloat16) {
       in.diagnostics().Error("CFG012", in.At("grad_accum_dtype"), in.Path("grad_accum_dtype"),
-                             fmt::format("{} is no type for gradients", Quoted(*text)), "write fp32, bf16 or fp16");
+                             fmt::format("{} is no type for gradients", Quoted(*text)), "write fp32 or bf16");
       c.grad_accum_dtype.reset();
     }
   }

@@ -29,7 +29,7 @@ constexpr KnownKey kKnown[] = {
     {"datastates_ckpt", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
     {"aio", kNoEffect, "", "offload to NVMe is off"},
     {"activation_checkpointing", kNoEffect, "",
-     "the section says how, not whether, to recompute; recomputation is off"},
+     "the section says how, not whether, to recompute; --recompute-granularity full switches it on"},
     {"dump_state", kNoEffect, "false", kReport},
     {"log_level", kNoEffect, "", kReport},
     {"vocabulary_size", kNoEffect, "", "the model's description decides"},
@@ -79,7 +79,7 @@ void ReadCommunicationType(SectionReader& root, Config& config) {
   } else {
     root.diagnostics().Error("CFG012", root.At("communication_data_type"), "communication_data_type",
                              fmt::format("{} is no type for communication", Quoted(*text)),
-                             "write fp32, bf16 or fp16, or remove the key");
+                             "write fp32 or bf16, or remove the key");
   }
 }
 

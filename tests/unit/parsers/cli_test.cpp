@@ -76,6 +76,27 @@ TEST(Cli, Defaults) {
   EXPECT_FALSE(o.fill.seed);
   EXPECT_EQ(0, o.train_iters);
   EXPECT_EQ(-1, o.local_rank);
+  EXPECT_EQ("", o.recompute_granularity);
+}
+
+TEST(Cli, RecomputationAndWholeEvaluations) {
+  EXPECT_EQ("full", Train({"--recompute_granularity", "full"}).recompute_granularity);
+  EXPECT_EQ(
+      "USE002: \"selective\" is no granularity: only whole blocks can be recomputed | pass full, or remove the "
+      "flag to keep activations",
+      TrainFailure({"--recompute-granularity", "selective"}));
+  EXPECT_EQ(0, Train({"--eval-iters", "0"}).eval_iters);
+  EXPECT_TRUE(Contains(TrainFailure({"--eval-iters", "-1"}), "USE002"));
+}
+
+TEST(Cli, LocalRankOfTheEnvironmentDecides) {
+  for (const int64_t flag : {-1, 0}) EXPECT_NO_THROW(CheckLocalRank(flag, std::nullopt));
+  EXPECT_NO_THROW(CheckLocalRank(3, 3));
+  EXPECT_NO_THROW(CheckLocalRank(3, 1));
+  EXPECT_EQ(
+      "USE005: --local_rank is 3, and LOCAL_RANK, which decides, is not set | start the ranks with trireme launch, "
+      "or set LOCAL_RANK=3 for this one",
+      Failure([] { CheckLocalRank(3, std::nullopt); }));
 }
 
 TEST(Cli, MistakesSayWhatToDo) {
@@ -131,6 +152,7 @@ TEST(Cli, HelpListsFlagsWithDefaults) {
                            "--model_name",
                            "--init-from",
                            "--no-shuffle",
+                           "--recompute-granularity",
                            "--decay-all",
                            "--log-json",
                            "--trace",

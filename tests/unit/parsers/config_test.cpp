@@ -189,10 +189,10 @@ TEST(Config, TypesOfGradients) {
   EXPECT_EQ(DType::kBFloat16, GradAccumDType(deepspeed));
   EXPECT_EQ(DType::kBFloat16, CommunicationDType(deepspeed));
   const Config written = ParseKeys(R"("bf16":{"enabled":true},"trireme":{"deepspeed_accumulation":true},
-    "data_types":{"grad_accum_dtype":"fp32"},"communication_data_type":"FP16")")
+    "data_types":{"grad_accum_dtype":"fp32"},"communication_data_type":"BF16")")
                              .config;
   EXPECT_EQ(DType::kFloat32, GradAccumDType(written));
-  EXPECT_EQ(DType::kFloat16, CommunicationDType(written));
+  EXPECT_EQ(DType::kBFloat16, CommunicationDType(written));
   TrainFlags f = testing::WithLr();
   f.fp64 = true;
   EXPECT_EQ(DType::kFloat64, GradAccumDType(ParseKeys(R"("gradient_clipping":1)", f).config));
@@ -200,6 +200,30 @@ TEST(Config, TypesOfGradients) {
   EXPECT_EQ(Keys{"CFG007 communication_data_type"}, ErrorKeys(ParseKeys(R"("communication_data_type":"auto")")));
   EXPECT_EQ(Keys{"CFG012 data_types.grad_accum_dtype"},
             ErrorKeys(ParseKeys(R"("data_types":{"grad_accum_dtype":"int8"})")));
+}
+
+// The kernels add gradients up in fp32 or in the type of the weights, and reduce fp32 and bf16.
+TEST(Config, TypesOfGradientsWithoutKernelsAreRefused) {
+  const auto errors = [](const std::string& keys, bool fp64 = false) {
+    TrainFlags flags = testing::WithLr();
+    flags.fp64 = fp64;
+    return ErrorKeys(ParseKeys(keys, flags));
+  };
+  const std::string accumulate = R"("data_types":{"grad_accum_dtype":")", bf16 = R"("bf16":{"enabled":true},)",
+                    travel = R"("communication_data_type":")";
+  EXPECT_EQ(Keys{"CFG031 data_types.grad_accum_dtype"}, errors(accumulate + "bf16\"}"));
+  EXPECT_EQ(Keys{}, errors(accumulate + "bf16\"}", /*fp64=*/true));  // everything is fp64 then
+  EXPECT_EQ(Keys{}, errors(accumulate + "fp32\"}"));
+  EXPECT_EQ(Keys{}, errors(bf16 + accumulate + "bf16\"}"));
+  EXPECT_EQ(Keys{}, errors(bf16 + accumulate + "fp32\"}"));
+  for (const std::string& precision : {std::string(), bf16}) {
+    EXPECT_EQ(Keys{"CFG009 data_types.grad_accum_dtype"}, errors(precision + accumulate + "fp16\"}"));
+    EXPECT_EQ(Keys{"CFG009 communication_data_type"}, errors(precision + travel + "fp16\""));
+    EXPECT_EQ(Keys{}, errors(precision + travel + "bf16\""));
+    EXPECT_EQ(Keys{}, errors(precision + travel + "fp32\""));
+  }
+  const ParseResult narrow = ParseKeys(accumulate + "bf16\"}");
+  EXPECT_EQ("write fp32, or set bf16.enabled to true", testing::Errors(narrow)[0].fix);
 }
 
 TEST(Config, ParallelSizesInEveryDialect) {
