@@ -2,11 +2,7 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/base/env.h"
@@ -15,18 +11,17 @@
 #include "engine/base/version.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_exec.h"
+#include "engine/cli/leave.h"
 
 namespace {
 
-struct Command {
-  std::string_view name;
-  int (*run)(trireme::cli::Arguments);
-};
+using trireme::cli::Handler;
 
-constexpr auto kCommands = std::to_array<Command>({
+constexpr auto kHandlers = std::to_array<Handler>({
     {"train", trireme::cli::RunTrain},
     {"generate", trireme::cli::RunGenerate},
 });
+static_assert(trireme::cli::RunsAllOf(trireme::cli::Program::kEngine, kHandlers));
 
 int Dispatch(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "--version") {
@@ -35,10 +30,10 @@ int Dispatch(const std::vector<std::string>& words) {
   }
   trireme::cli::CheckExpectedVersion();
   std::string names;
-  for (const Command& command : kCommands) {
-    if (!words.empty() && command.name == words[0]) return command.run({words.begin() + 1, words.end()});
+  for (const Handler& handler : kHandlers) {
+    if (!words.empty() && handler.name == words[0]) return handler.run({words.begin() + 1, words.end()});
     names += names.empty() ? "" : ", ";
-    names += command.name;
+    names += handler.name;
   }
   throw trireme::Error(trireme::ErrorCode::kUsage, "CLI007", "the engine has no such command",
                        words.empty() ? "command line" : words[0], "start it as `trireme COMMAND`; it has " + names);
@@ -53,30 +48,8 @@ void LabelRank() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A rank that fails leaves at once: its lanes may wait for ranks that will never answer, so no destructor is waited
-  // for.
-  const auto leave = [](int code) {
-    std::fflush(nullptr);
-    std::_Exit(code);
-  };
-  try {
+  trireme::cli::Leave(trireme::cli::RunOrLeave([&] {
     LabelRank();
-    const int code = Dispatch({argv + (argc > 0 ? 1 : 0), argv + argc});
-    leave(code);
-  } catch (const trireme::Error& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    leave(trireme::ExitCode(error.code()));
-  } catch (const std::bad_alloc&) {
-    std::fputs(
-        "error CLI005: this machine has no memory left for the program\n  fix: `trireme plan` says what the job needs; "
-        "use more ranks or a higher ZeRO stage\n",
-        stderr);
-    leave(trireme::ExitCode(trireme::ErrorCode::kEnvironment));
-  } catch (const std::exception& error) {
-    fmt::print(stderr,
-               "error CLI006: {}\n  fix: this is a bug of Trireme or of a library below it; please report it with the "
-               "command\n",
-               error.what());
-    leave(trireme::ExitCode(trireme::ErrorCode::kInternal));
-  }
+    return Dispatch({argv + (argc > 0 ? 1 : 0), argv + argc});
+  }));
 }

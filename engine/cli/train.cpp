@@ -13,6 +13,7 @@
 #include "engine/base/log.h"
 #include "engine/base/version.h"
 #include "engine/cli/commands.h"
+#include "engine/cli/leave.h"
 #include "engine/cli/progress.h"
 #include "engine/data/sampler.h"
 #include "engine/data/tokenizer.h"
@@ -104,9 +105,12 @@ class Run {
     request.seed = config.seed;
     request.no_shuffle = options_.no_shuffle;
     request.saved_num_samples = saved_ ? saved_->num_samples : 0;
-    data_ = data::OpenTrainingData(request);
+    data::TrainingData data = data::OpenTrainingData(request);
+    train_ = std::move(data.train);
+    validation_ = std::move(data.validation);
+    position_ = data.position;
     if (!saved_) return;
-    for (const std::string& difference : data::OrderDifferences(*saved_, data_.position))
+    for (const std::string& difference : data::OrderDifferences(*saved_, position_))
       log::Warn("resumed data order: {}", difference);
   }
 
@@ -118,8 +122,8 @@ class Run {
     }
     last_time_ = Clock::now();
     for (int64_t step = first; step < options_.train_iters; ++step) {
-      if (!options_.trace.empty()) Trace(step - first);
-      trainer_.StartStep(trainer_.NextFill(*data_.train));
+      if (!options_.trace.empty()) Trace(step - first, options_.train_iters - first);
+      trainer_.StartStep(trainer_.FillFrom(train_, trainer_.consumed_samples()));
       // A GPU works on this step while the host reads the last one's result; on the CPU the step is done already.
       if (!trainer_.device().is_cuda() || trainer_.steps_started() - trainer_.steps_finished() > 1) Finish();
       if (EndsASection(step + 1)) EndSection(step + 1);
@@ -132,7 +136,7 @@ class Run {
   using Clock = std::chrono::steady_clock;
 
   bool Evaluates(int64_t done) const {
-    return data_.validation && options_.eval_interval > 0 &&
+    return validation_ && options_.eval_interval > 0 &&
            (done % options_.eval_interval == 0 || done == options_.train_iters);
   }
   bool Saves(int64_t done) const {
@@ -144,7 +148,7 @@ class Run {
   void EndSection(int64_t done) {
     while (trainer_.steps_started() > trainer_.steps_finished()) Finish();
     if (Evaluates(done)) {
-      const Evaluation evaluation = trainer_.Evaluate(*data_.validation, options_.eval_iters);
+      const Evaluation evaluation = trainer_.Evaluate(validation_, options_.eval_iters);
       if (first_rank_) {
         fmt::print("validation at step {} | loss {:.4f} | perplexity {:.3f} | {} tokens\n", done, evaluation.loss,
                    std::exp(evaluation.loss), FormatCount(evaluation.tokens));
@@ -153,7 +157,7 @@ class Run {
     }
     if (Saves(done)) {
       const auto begin = Clock::now();
-      const std::string tag = trainer_.Save(options_.save, data_.position);
+      const std::string tag = trainer_.Save(options_.save, position_);
       log::Info("saved {}/{} in {}", options_.save, tag,
                 FormatDuration(std::chrono::duration<double>(Clock::now() - begin).count()));
     }
@@ -165,19 +169,23 @@ class Run {
     record.step = trainer_.steps_finished();
     record.result = trainer_.FinishStep();
     record.lr = trainer_.RatesOf(record.result.applied_steps - (record.result.skipped ? 0 : 1)).lr;
-    const auto now = Clock::now();
-    record.seconds = std::chrono::duration<double>(now - last_time_).count();
-    last_time_ = now;
+    record.seconds = std::chrono::duration<double>(record.result.completed - last_time_).count();
+    last_time_ = record.result.completed;
     progress_.Add(record);
   }
 
-  void Trace(int64_t since_start) {
-    if (since_start == kFirstTracedStep) {
-      tracer_ = std::make_unique<Tracer>(trainer_.world().rank, trainer_.device().is_cuda(), trainer_.plan());
+  // Begins and ends the trace, before step `since_start` of this run.
+  void Trace(int64_t since_start, int64_t steps) {
+    if (since_start == std::min(kFirstTracedStep, steps - 1)) {
       trainer_.executor().Drain();
-      trainer_.executor().set_tracer(tracer_.get());
-    } else if (since_start == kFirstTracedStep + kTracedSteps) {
+      tracer_ = std::make_shared<Tracer>(trainer_.world().rank, trainer_.device().is_cuda(), trainer_.plan());
+      trainer_.executor().set_tracer(tracer_);
+    }
+    if (!tracer_) return;
+    if (traced_steps_ == kTracedSteps) {
       WriteTrace();
+    } else {
+      ++traced_steps_;
     }
   }
 
@@ -188,18 +196,17 @@ class Run {
     if (!first_rank_) path += fmt::format(".rank{}", trainer_.world().rank);
     tracer_->Write(path);
     tracer_.reset();
-    log::Info("trace of {} steps in {}: open it in ui.perfetto.dev or chrome://tracing", kTracedSteps, path);
+    log::Info("trace of {} step(s) in {}: open it in ui.perfetto.dev or chrome://tracing", traced_steps_, path);
   }
 
   int Report(int64_t first) {
     const int64_t done = trainer_.steps_finished();
+    // Rank 0 holds the store: it leaves last.
+    if (trainer_.world().store) trainer_.world().store->Barrier("end of training", std::chrono::minutes(10));
     log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done,
               trainer_.consumed_samples(), FormatBytes(PeakMemoryBytes(trainer_.device())),
               FormatBytes(trainer_.planned_bytes()));
-    if (done == options_.train_iters) return 0;
-    throw Error(ErrorCode::kInternal, "TRN031",
-                fmt::format("{} of {} planned steps were done", done, options_.train_iters), "train",
-                "please report it");
+    return 0;
   }
 
   const TrainOptions& options_;
@@ -207,8 +214,10 @@ class Run {
   bool first_rank_;
   Progress progress_;
   std::optional<data::DataPosition> saved_;
-  data::TrainingData data_;
-  std::unique_ptr<Tracer> tracer_;
+  std::shared_ptr<const data::BatchSource> train_, validation_;
+  data::DataPosition position_;
+  std::shared_ptr<Tracer> tracer_;
+  int64_t traced_steps_ = 0;
   Clock::time_point last_time_;
 };
 
@@ -230,12 +239,15 @@ int RunTrain(Arguments arguments) {
   setup.train_iters = options.train_iters;
   setup.decay_all = options.decay_all;
   setup.deterministic = options.deterministic;
+  setup.recompute = options.recompute_granularity == "full" ? Recompute::kFull : Recompute::kNone;
   Trainer trainer(setup, std::move(world));
-  PrintStart(options, trainer);
-  Run run(options, trainer, options.log_interval.value_or(resolved.config.steps_per_print));
-  run.Restore(resolved.config);
-  run.OpenData(resolved.config, resolved.model);
-  return run.Train();
+  return RunOrLeave([&] {
+    PrintStart(options, trainer);
+    Run run(options, trainer, options.log_interval.value_or(resolved.config.steps_per_print));
+    run.Restore(resolved.config);
+    run.OpenData(resolved.config, resolved.model);
+    return run.Train();
+  });
 }
 
 }  // namespace trireme::cli

@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/execute/bound_program.h"
@@ -168,14 +169,29 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
 }
 
 void Executor::BindReduce(const CompiledInstruction& source, Bound& bound) {
-  for (int u = source.instruction.units.first; u <= source.instruction.units.last; ++u) {
-    if (const BufferUse* use = Find(source.reads, BufferKind::kGradient, u)) bound.gradients.push_back(View(*use));
+  const RankState& state = *parts_.state;
+  const int stage = parts_.plan->effective_zero_stage;
+  const auto staging = [&](int unit, int slot) {
     for (const BufferUse& use : source.writes) {
-      if (use.key.kind != BufferKind::kStaging || use.key.unit != u) continue;
-      (use.key.slot == 0 ? bound.shards : bound.staged).push_back(View(use));
+      if (use.key.kind == BufferKind::kStaging && use.key.unit == unit && use.key.slot == slot) return View(use);
     }
-    const BufferUse* sum = Find(source.adds, BufferKind::kGradientSum, u);
-    bound.first_add.push_back(sum != nullptr && sum->first_add);
+    return at::Tensor();
+  };
+  for (int u = source.instruction.units.first; u <= source.instruction.units.last; ++u) {
+    ReducedUnit unit;
+    const BufferUse* gradient = Find(source.reads, BufferKind::kGradient, u);
+    unit.in = gradient != nullptr ? View(*gradient) : state.gradient_sum(u);
+    if (const at::Tensor whole = staging(u, 1); whole.defined()) unit.source = std::exchange(unit.in, whole);
+    if (stage >= 2) {
+      const BufferUse* sum = Find(source.adds, BufferKind::kGradientSum, u);
+      unit.out = staging(u, 0);
+      unit.target = state.gradient_sum(u);
+      unit.add = !sum->first_add;
+    } else {
+      unit.out = unit.in.narrow(0, state.own_begin(u), state.own_elements(u));  // all of it at stage 0
+      if (unit.source.defined()) unit.target = state.own_gradient(u);
+    }
+    bound.reduced.push_back(std::move(unit));
   }
 }
 

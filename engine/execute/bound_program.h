@@ -16,22 +16,32 @@ struct StepContext {
 struct Executor::Slot {
   StepContext context;
   int64_t number = -1;
+  std::chrono::steady_clock::time_point completed;
   Ticket done;                          // CopyDown
   at::Tensor host_state;                // double [kStepStateSize], pinned on GPUs
   std::vector<at::Tensor> host_tokens;  // GPUs: pinned, one a micro-batch
 };
 
+// How one unit's gradients are reduced: source -> in (converted, where the reduction travels in another type) ->
+// collective -> out
+// -> target (written or added).
+struct Executor::ReducedUnit {
+  at::Tensor source;  // undefined: `in` is where gradients added up
+  at::Tensor in, out;
+  at::Tensor target;  // undefined: `out` is where the sum belongs
+  bool add = false;
+};
+
 struct Executor::Bound {
   const CompiledInstruction* compiled = nullptr;
   ProgramKind program_kind = ProgramKind::kTrain;
-  UnitArgs args;                                      // Forward, Recompute, Backward
-  at::Tensor tokens;                                  // Load
-  bool zero_gaps = false, zero_tied_gaps = false;     // first add into a transient gradient
-  bool resets_evaluation = false;                     // first head of an evaluation
-  bool drops_pool = false;                            // the saved tensors of LibTorch end here
-  std::vector<at::Tensor> gathered;                   // Gather at ZeRO 3, one a unit
-  std::vector<at::Tensor> gradients, shards, staged;  // Reduce, one a unit; empty: not used
-  std::vector<bool> first_add;                        // Reduce at ZeRO 2, 3
+  UnitArgs args;                                   // Forward, Recompute, Backward
+  at::Tensor tokens;                               // Load
+  bool zero_gaps = false, zero_tied_gaps = false;  // first add into a transient gradient
+  bool resets_evaluation = false;                  // first head of an evaluation
+  bool drops_pool = false;                         // the saved tensors of LibTorch end here
+  std::vector<at::Tensor> gathered;                // Gather at ZeRO 3, one a unit
+  std::vector<ReducedUnit> reduced;                // Reduce, one a unit
 };
 
 struct Executor::BoundProgram {

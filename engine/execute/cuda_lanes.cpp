@@ -83,10 +83,25 @@ class CudaLanes : public Lanes {
 
 }  // namespace
 
+void StampWhenDone(CommStream stream, std::chrono::steady_clock::time_point* stamp) {
+  if (stream == nullptr) {
+    *stamp = std::chrono::steady_clock::now();
+    return;
+  }
+  const auto write = [](void* target) {
+    *static_cast<std::chrono::steady_clock::time_point*>(target) = std::chrono::steady_clock::now();
+  };
+  Check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), write, stamp), "cudaLaunchHostFunc");
+}
+
 std::unique_ptr<Lanes> Lanes::MakeCuda(int device, Runner run) {
   return std::make_unique<CudaLanes>(device, std::move(run));
 }
 #else
+void StampWhenDone(CommStream, std::chrono::steady_clock::time_point* stamp) {
+  *stamp = std::chrono::steady_clock::now();
+}
+
 std::unique_ptr<Lanes> Lanes::MakeCuda(int, Runner) {
   throw Error(ErrorCode::kDevice, "EXE002", "this program was built without CUDA", "",
               "use --device cpu, or build with the CUDA toolkit");

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
@@ -138,15 +137,17 @@ void Executor::Issue(BoundProgram& program, size_t end) {
     NoteUses(compiled, ticket);
     if (compiled.instruction.op == Op::kCopyDown) slot.done = ticket;
   }
-  if (parts_.dp->size() > 1) parts_.dp->CheckHealth();
+  CheckHealth();
 }
 
 StepResult Executor::Result(int64_t run) {
   Slot& slot = *slots_[static_cast<size_t>(run) % kSlots];
   TRIREME_CHECK(slot.number == run, "the result of run " + std::to_string(run) + " was overwritten");
   lanes_->Wait(slot.done);
+  CheckHealth();
   const double* s = slot.host_state.const_data_ptr<double>();
   StepResult result;
+  result.completed = slot.completed;
   result.loss = s[kLoss];
   result.grad_norm = s[kGradientNorm];
   result.tokens = s[kStepTokens];
@@ -159,7 +160,15 @@ StepResult Executor::Result(int64_t run) {
   return result;
 }
 
-void Executor::Drain() { lanes_->Drain(); }
+void Executor::Drain() {
+  lanes_->Drain();
+  CheckHealth();
+}
+
+// On a GPU a collective that was aborted leaves its stream running, with garbage behind it: only this tells.
+void Executor::CheckHealth() {
+  if (parts_.dp->size() > 1) parts_.dp->CheckHealth();
+}
 
 double Executor::ForwardPiece(StepInputs inputs, int64_t micro_batch) {
   BoundProgram& program = *train_;
@@ -195,7 +204,7 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
   Bound& bound = *static_cast<Bound*>(work.bound);
   StepContext& step = *work.step;
   const Instruction& instruction = work.instruction->instruction;
-  Tracer* tracer = parts_.tracer;
+  Tracer* tracer = parts_.tracer.get();
   const size_t token = tracer != nullptr ? tracer->Begin(instruction, step.inputs.step, stream) : 0;
   switch (instruction.op) {
     case Op::kLoad:
@@ -224,6 +233,7 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
       break;
     case Op::kCopyDown:
       step.slot->host_state.copy_(parts_.state->step_state(), /*non_blocking=*/true);
+      StampWhenDone(stream, &step.slot->completed);
       break;
   }
   if (tracer != nullptr) tracer->End(token, stream);
@@ -275,44 +285,24 @@ void Executor::RunGather(const Bound& bound, CommStream stream) {
 }
 
 void Executor::RunReduce(const Bound& bound, CommStream stream) {
-  const UnitRange units = bound.compiled->instruction.units;
-  const RankState& state = *parts_.state;
-  const auto source = [&](size_t k) {
-    return bound.gradients.empty() ? state.gradient_sum(units.first + static_cast<int>(k)) : bound.gradients[k];
-  };
-  const size_t count = static_cast<size_t>(units.last - units.first + 1);
-  const bool cast = !bound.staged.empty();  // the reduction travels in another type than gradients add up in
-  const int stage = parts_.plan->effective_zero_stage;
-  for (size_t k = 0; cast && k < count; ++k) kernels::CastCopy(source(k), bound.staged[k]);
+  for (const ReducedUnit& unit : bound.reduced) {
+    if (unit.source.defined()) kernels::CastCopy(unit.source, unit.in);
+  }
   parts_.dp->GroupStart();
-  for (size_t k = 0; k < count; ++k) {
-    const at::Tensor in = cast ? bound.staged[k] : source(k);
-    if (stage == 0) {
-      parts_.dp->AllReduce(in, ReduceOp::kSum, stream);
+  for (const ReducedUnit& unit : bound.reduced) {
+    if (parts_.plan->effective_zero_stage == 0) {
+      parts_.dp->AllReduce(unit.in, ReduceOp::kSum, stream);
     } else {
-      const at::Tensor out = bound.shards.empty() ? in.narrow(0, state.own_begin(units.first + static_cast<int>(k)),
-                                                              state.own_elements(units.first + static_cast<int>(k)))
-                                                  : bound.shards[k];
-      parts_.dp->ReduceScatter(in, out, ReduceOp::kSum, stream);
+      parts_.dp->ReduceScatter(unit.in, unit.out, ReduceOp::kSum, stream);
     }
   }
   parts_.dp->GroupEnd();
-  for (size_t k = 0; k < count; ++k) {
-    const int u = units.first + static_cast<int>(k);
-    if (stage >= 2) {
-      if (bound.first_add[k]) {
-        kernels::CastCopy(bound.shards[k], state.gradient_sum(u));
-      } else {
-        kernels::AddInto(bound.shards[k], state.gradient_sum(u));
-      }
-    } else if (cast) {
-      const at::Tensor from = stage == 0 ? bound.staged[k]
-                              : bound.shards.empty()
-                                  ? bound.staged[k].narrow(0, state.own_begin(u), state.own_elements(u))
-                                  : bound.shards[k];
-      kernels::CastCopy(from, state.own_gradient(u));
-    } else if (stage == 1 && !bound.shards.empty()) {
-      kernels::CastCopy(bound.shards[k], state.own_gradient(u));
+  for (const ReducedUnit& unit : bound.reduced) {
+    if (!unit.target.defined()) continue;
+    if (unit.add) {
+      kernels::AddInto(unit.out, unit.target);
+    } else {
+      kernels::CastCopy(unit.out, unit.target);
     }
   }
 }

@@ -38,7 +38,8 @@ struct StepResult {
   bool skipped = false;
   int64_t applied_steps = 0, skipped_steps = 0;
   double loss_scale = 1;
-  double eval_loss_sum = 0, eval_tokens = 0;  // of an evaluation program, over all ranks
+  std::chrono::steady_clock::time_point completed;  // when the device had done it
+  double eval_loss_sum = 0, eval_tokens = 0;        // of an evaluation program, over all ranks
 };
 
 struct ExecutorParts {
@@ -47,7 +48,7 @@ struct ExecutorParts {
   const Updater* updater = nullptr;
   Communicator* dp = nullptr;  // also the world, at pp = tp = 1
   double gradient_clipping = 0;
-  Tracer* tracer = nullptr;  // null: nothing is recorded
+  std::shared_ptr<Tracer> tracer;  // null: nothing is recorded
 };
 
 class Executor {
@@ -70,12 +71,13 @@ class Executor {
   int64_t StepPiece();
 
   void Drain();
-  void set_tracer(Tracer* tracer) { parts_.tracer = tracer; }
+  void set_tracer(std::shared_ptr<Tracer> tracer) { parts_.tracer = std::move(tracer); }  // after Drain
   int64_t arena_bytes() const;
   int64_t workspace_bytes() const;
 
   struct Bound;  // bound_program.h
   struct BoundProgram;
+  struct ReducedUnit;
   struct Slot;
 
  private:
@@ -95,6 +97,7 @@ class Executor {
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
+  void CheckHealth();
   void ZeroGaps(int unit, const at::Tensor& gradients) const;
 
   ExecutorParts parts_;

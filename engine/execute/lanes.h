@@ -4,6 +4,7 @@
 // a wait is an event, so that the host never blocks on the device.
 #pragma once
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,6 +33,9 @@ struct Ticket {
 
 // Latest ticket to wait for on each lane; 0: none.
 using LaneWaits = std::array<uint64_t, kNumLanes>;
+
+// Writes the time at which everything before it on `stream` is done (nullptr: now) to `stamp`, which must outlive that.
+void StampWhenDone(CommStream stream, std::chrono::steady_clock::time_point* stamp);
 
 class Lanes {
  public:

@@ -40,12 +40,6 @@ class Compiler {
     compiled_.rank = program_.rank;
     compiled_.instructions.reserve(program_.instructions.size());
     for (const Instruction& instruction : program_.instructions) Add(instruction);
-    for (const auto& [key, history] : buffers_) {
-      if (!IsPersistent(key.kind)) continue;
-      for (const int32_t id : history.last_use) {
-        if (id >= 0) compiled_.instructions[static_cast<size_t>(id)].awaited = true;
-      }
-    }
     PlaceBuffers();
     return std::move(compiled_);
   }
@@ -60,7 +54,7 @@ class Compiler {
   void Add(const Instruction& instruction) {
     TRIREME_CHECK(instruction.id == static_cast<int32_t>(compiled_.instructions.size()),
                   "an instruction's id is its position");
-    compiled_.instructions.push_back({instruction, {}, {}, {}, {}, {}, false});
+    compiled_.instructions.push_back({instruction, {}, {}, {}, {}, {}});
     CompiledInstruction& compiled = compiled_.instructions.back();
     const LaneClock clock = Wait(compiled);
     Carry(compiled);
@@ -124,9 +118,7 @@ class Compiler {
       for (const BufferKey& key : *keys) want(EndInLastMicroBatch(key));
     }
     if (BeginsLife(instruction)) BoundUnjoinedFrees(instruction.lane, wanted);
-    const LaneClock clock = Resolve(wanted, instruction.lane, &compiled.waits);
-    for (const int32_t id : compiled.waits) compiled_.instructions[static_cast<size_t>(id)].awaited = true;
-    return clock;
+    return Resolve(wanted, instruction.lane, &compiled.waits);
   }
 
   // A micro-batch takes the places of the one before, so it waits until they are free: else a large gradient that is

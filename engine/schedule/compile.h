@@ -34,8 +34,6 @@ struct CompiledInstruction {
     bool operator==(const Carried&) const = default;
   };
   std::vector<Carried> carried;
-  bool awaited = false;  // a later instruction waits for this one, or a later Program may (last use of a persistent
-                         // buffer by this lane): record an event
   bool operator==(const CompiledInstruction&) const = default;
 };
 

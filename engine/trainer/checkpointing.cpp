@@ -97,7 +97,7 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
   const auto attempt = [&](const auto& action) {
     try {
       action();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       failure = error.what();
     }
   };
@@ -111,7 +111,7 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
   if (world.rank == 0) {
     try {
       checkpoint::RequireFreeSpace(request.root, static_cast<int64_t>(all_bytes));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       no_space = error.what();
     }
   }
@@ -165,14 +165,14 @@ void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, Ra
     uuid = checkpoint::NewUuid();
     try {
       checkpoint::BeginCheckpoint(request.root, request.tag, uuid);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       failure = error.what();
     }
   }
   const std::string start =
       BroadcastText(comm, world.device, failure.empty() ? checkpoint::Hex(uuid) : "failed: " + failure);
   if (start.starts_with("failed: ")) Fail(start.substr(8), request);
-  checkpoint::ParseHex(start, uuid);
+  TRIREME_CHECK(checkpoint::ParseHex(start, uuid), "rank 0 sent no identity: " + start);
 
   const checkpoint::RankFileSummary summary = WriteRankFile(state, optimizer, world, request, uuid);
   const std::vector<std::string> texts = GatherTexts(comm, world.device, summary.ToJson());
@@ -181,7 +181,7 @@ void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, Ra
       std::vector<checkpoint::RankFileSummary> summaries;
       for (const std::string& text : texts) summaries.push_back(checkpoint::RankFileSummary::FromJson(text));
       checkpoint::CommitCheckpoint(request.root, request.tag, uuid, summaries, MetadataOf(state, request));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       failure = error.what();
       checkpoint::AbortCheckpoint(request.root, request.tag, uuid);
     }

@@ -32,8 +32,7 @@ Plan PlanFor(const checkpoint::CheckpointReader& reader, int64_t context) {
 Generator::Generator(const checkpoint::CheckpointReader& reader, at::Device device, int64_t wanted)
     : plan_(PlanFor(reader, wanted)) {
   const at::NoGradGuard no_grad;
-  plan_.moments_per_element = 0;
-  state_ = std::make_unique<RankState>(plan_, 0, device);
+  state_ = std::make_unique<RankState>(plan_, 0, device, RankState::Use::kWeightsOnly);
   LoadTensors(*state_, {}, reader, /*with_moments=*/false);
   units_ = MakeUnits(plan_);
   const auto of = [&](DType dtype) { return at::TensorOptions().dtype(ToScalarType(dtype)).device(device); };

@@ -2,10 +2,11 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/data/sampler.h"
+#include "engine/base/log.h"
 #include "parsers/cli.h"
 
 namespace trireme {
@@ -18,22 +19,39 @@ namespace {
 
 }  // namespace
 
+void DataLoader::Open(int64_t first_sample, int64_t steps, int64_t saved_num_samples) {
+  request_.train_samples = first_sample + steps * trainer_->plan().batch.train_batch_size;
+  request_.saved_num_samples = saved_num_samples;
+  data::TrainingData data = data::OpenTrainingData(request_);
+  samples_ = std::move(data.train);
+  position_ = data.position;
+  first_sample_ = first_sample;
+  micro_batch_ = 0;
+}
+
 at::Tensor DataLoader::next() {
   const BatchPlan& batch = trainer_->plan().batch;
   at::Tensor tokens = at::empty({batch.micro_batch_size, batch.sequence_length + 1}, at::kInt);
-  trainer_->NextFill (*data_.train)(micro_batch_, tokens);
-  micro_batch_ = (micro_batch_ + 1) % batch.num_micro_batches;
+  trainer_->FillFrom(samples_, first_sample_)(micro_batch_, tokens);
+  if (++micro_batch_ == batch.num_micro_batches) {
+    micro_batch_ = 0;
+    first_sample_ += batch.train_batch_size;
+  }
   return tokens;
 }
 
 std::vector<double> LrScheduler::get_last_lr() const { return {trainer_->RatesOf(applied_).lr}; }
 
 double Engine::train_batch(DataLoader& loader) {
-  if (expect_ != Expect::kForward || micro_batch_ != 0)
+  if (expect_ != Expect::kForward || micro_batch_ != 0) {
     WrongOrder("train_batch", expect_ == Expect::kBackward ? "backward" : "step");
-  trainer_->StartStep(trainer_->NextFill(*loader.data_.train));
-  Note(trainer_->FinishStep());
-  return last_.loss;
+  }
+  if (loader.micro_batch_ != 0) WrongOrder("train_batch", "next");
+  trainer_->StartStep(trainer_->FillFrom(loader.samples_, loader.first_sample_));
+  loader.first_sample_ += train_batch_size();
+  const StepResult result = trainer_->FinishStep();
+  Note(result);
+  return result.loss;
 }
 
 double Engine::forward(const at::Tensor& tokens) {
@@ -74,17 +92,28 @@ void Engine::step() {
 }
 
 void Engine::Note(const StepResult& result) {
-  last_ = result;
   optimizer_->grad_norm_ = result.grad_norm;
   optimizer_->loss_scale_ = result.loss_scale;
   scheduler_->applied_ = result.applied_steps - (result.skipped ? 0 : 1);
 }
 
 std::string Engine::save_checkpoint(const std::string& save_dir) {
-  return trainer_->Save(save_dir, loader_ ? std::optional(loader_->data_.position) : std::nullopt);
+  return trainer_->Save(save_dir, loader_ ? std::optional(loader_->position_) : std::nullopt);
 }
 
-void Engine::load_checkpoint(const std::string& load_dir) { trainer_->Load(load_dir); }
+void Engine::load_checkpoint(const std::string& load_dir) {
+  const std::optional<data::DataPosition> saved = trainer_->Load(load_dir);
+  micro_batch_ = 0;
+  expect_ = Expect::kForward;
+  scheduler_->applied_ = trainer_->applied_steps();
+  if (!loader_) return;
+  const int64_t steps_left = std::max<int64_t>(0, train_iters_ - trainer_->steps_finished());
+  loader_->Open(trainer_->consumed_samples(), steps_left, saved ? saved->num_samples : 0);
+  if (!saved) return;
+  for (const std::string& difference : data::OrderDifferences(*saved, loader_->position_)) {
+    log::Warn("resumed data order: {}", difference);
+  }
+}
 
 EngineParts initialize(const InitializeOptions& options) {
   RankWorld world = options.world != nullptr ? std::move(*options.world) : RankWorld::FromEnvironment(options.device);
@@ -107,16 +136,16 @@ EngineParts initialize(const InitializeOptions& options) {
   engine.optimizer_ = parts.optimizer = std::make_shared<Optimizer>();
   engine.scheduler_ = parts.lr_scheduler = std::make_shared<LrScheduler>();
   parts.lr_scheduler->trainer_ = engine.trainer_.get();
+  engine.train_iters_ = options.train_iters;
   if (!options.training_data.empty()) {
     engine.loader_ = parts.data_loader = std::make_shared<DataLoader>();
     parts.data_loader->trainer_ = engine.trainer_.get();
-    parts.data_loader->data_ =
-        data::OpenTrainingData({.data_path = options.training_data,
-                                .split = options.split,
-                                .seq_length = options.seq_length,
-                                .vocab_size = setup.model.vocab_size,
-                                .train_samples = options.train_iters * setup.config.batch.train_batch_size,
-                                .seed = setup.config.seed});
+    parts.data_loader->request_ = {.data_path = options.training_data,
+                                   .split = options.split,
+                                   .seq_length = options.seq_length,
+                                   .vocab_size = setup.model.vocab_size,
+                                   .seed = setup.config.seed};
+    parts.data_loader->Open(0, options.train_iters, 0);
   }
   return parts;
 }

@@ -32,17 +32,25 @@ struct InitializeOptions {
 
 struct EngineParts;
 
+// This rank's micro-batches in the order of the run. It has a position of its own: what was taken from it is not taken
+// again, and loading a checkpoint sets it to the first sample that the saved run had not consumed.
 class DataLoader {
  public:
-  // This rank's next micro-batch: int32 [micro, seq_length + 1] on the host, inputs first, labels shifted by one.
+  // The next micro-batch: int32 [micro, seq_length + 1] on the host, inputs first, labels shifted by one.
   at::Tensor next();
+  int64_t next_sample() const { return first_sample_; }  // of the global batch that next() is in
 
  private:
   friend class Engine;
   friend EngineParts initialize(const InitializeOptions& options);
-  data::TrainingData data_;
+  void Open(int64_t first_sample, int64_t steps, int64_t saved_num_samples);
+
   const Trainer* trainer_ = nullptr;
-  int64_t micro_batch_ = 0;  // next one of the current step
+  data::DataRequest request_;
+  std::shared_ptr<const data::BatchSource> samples_;
+  data::DataPosition position_;
+  int64_t first_sample_ = 0;  // of the current global batch
+  int64_t micro_batch_ = 0;   // next one in it
 };
 
 class LrScheduler {
@@ -53,7 +61,7 @@ class LrScheduler {
   friend class Engine;
   friend EngineParts initialize(const InitializeOptions& options);
   const Trainer* trainer_ = nullptr;
-  int64_t applied_ = 0;
+  int64_t applied_ = 0;  // updates before the one whose rate is shown
 };
 
 // What DeepSpeed's optimizer shows to users; the engine steps it.
@@ -82,10 +90,11 @@ class Engine {
   bool is_gradient_accumulation_boundary() const;
 
   std::string save_checkpoint(const std::string& save_dir);  // returns the tag
+  // Any saved layout. Counters, rates and the loader go on where the saved run stood.
   void load_checkpoint(const std::string& load_dir);
 
   int64_t global_steps() const { return trainer_->steps_finished(); }
-  int64_t skipped_steps() const { return last_.skipped_steps; }
+  int64_t skipped_steps() const { return trainer_->skipped_steps(); }
   int64_t global_samples() const { return trainer_->consumed_samples(); }
   std::vector<double> get_lr() const { return scheduler_->get_last_lr(); }
   std::optional<double> get_global_grad_norm() const { return optimizer_->global_grad_norm(); }
@@ -104,7 +113,7 @@ class Engine {
   std::shared_ptr<LrScheduler> scheduler_;
   int64_t micro_batch_ = 0;  // of the current step, in forward / backward / step
   enum class Expect { kForward, kBackward, kStep } expect_ = Expect::kForward;
-  StepResult last_;
+  int64_t train_iters_ = 0;
 };
 
 struct EngineParts {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine/base/env.h"
 #include "engine/base/error.h"
@@ -45,14 +46,6 @@ at::Tensor Bytes(const std::string& text, int64_t size, at::Device device) {
   return bytes.to(device);
 }
 
-void Synchronise(at::Device device) {
-#ifdef TRIREME_HAS_CUDA
-  if (device.is_cuda()) cudaDeviceSynchronize();
-#else
-  (void)device;
-#endif
-}
-
 }  // namespace
 
 RankWorld RankWorld::FromEnvironment(const std::string& device) {
@@ -61,17 +54,32 @@ RankWorld RankWorld::FromEnvironment(const std::string& device) {
   world.rank = info.rank;
   world.world_size = info.world;
   world.local_rank = info.local_rank;
-  world.device = ChooseDevice(device, info.local_rank, env::Integer("LOCAL_WORLD_SIZE").value_or(info.world));
+  world.device = ChooseDevice(device, info.local_rank, info.local_world);
 #ifdef TRIREME_HAS_CUDA
   if (world.device.is_cuda()) cudaSetDevice(world.device.index());
 #endif
-  if (const auto threads = env::Integer("OMP_NUM_THREADS")) at::set_num_threads(static_cast<int>(*threads));
+  if (const auto threads = env::FirstInteger("OMP_NUM_THREADS"); threads && *threads >= 1 && std::in_range<int>(*threads))
+    at::set_num_threads(static_cast<int>(*threads));
   world.store = Store::Connect(info);
   std::vector<int> ranks(static_cast<size_t>(info.world));
   for (int rank = 0; rank < info.world; ++rank) ranks[static_cast<size_t>(rank)] = rank;
   world.dp = world.device.is_cuda() ? MakeNcclCommunicator(world.store, ranks, info.rank, "dp0")
                                     : MakeGlooCommunicator(world.store, ranks, info.rank, "dp0");
   return world;
+}
+
+void Synchronise(at::Device device) {
+#ifdef TRIREME_HAS_CUDA
+  if (!device.is_cuda()) return;
+  const cudaError_t status = cudaDeviceSynchronize();
+  if (status != cudaSuccess) {
+    throw Error(ErrorCode::kDevice, "EXE001",
+                std::string("cudaDeviceSynchronize failed: ") + cudaGetErrorString(status), "",
+                "see docs/errors/trainer.md");
+  }
+#else
+  (void)device;
+#endif
 }
 
 std::vector<std::string> GatherTexts(Communicator& comm, at::Device device, const std::string& mine) {
@@ -81,12 +89,14 @@ std::vector<std::string> GatherTexts(Communicator& comm, at::Device device, cons
   at::Tensor sizes = at::zeros({comm.size()}, at::TensorOptions().dtype(at::kLong).device(device));
   comm.AllGather(size.to(device), sizes);
   Synchronise(device);
+  comm.CheckHealth();
   sizes = sizes.cpu();
   const int64_t* lengths = sizes.const_data_ptr<int64_t>();
   const int64_t longest = std::max<int64_t>(1, *std::max_element(lengths, lengths + comm.size()));
   at::Tensor all = at::zeros({comm.size() * longest}, at::TensorOptions().dtype(at::kByte).device(device));
   comm.AllGather(Bytes(mine, longest, device), all);
   Synchronise(device);
+  comm.CheckHealth();
   all = all.cpu();
   std::vector<std::string> texts;
   for (int rank = 0; rank < comm.size(); ++rank) {
@@ -106,6 +116,7 @@ double SumOver(Communicator& comm, at::Device device, double mine) {
   value = value.to(device);
   if (comm.size() > 1) comm.AllReduce(value, ReduceOp::kSum);
   Synchronise(device);
+  comm.CheckHealth();
   return value.item<double>();
 }
 

@@ -26,6 +26,9 @@ struct RankWorld {
 // load.
 std::string BroadcastText(Communicator& comm, at::Device device, const std::string& text);
 std::vector<std::string> GatherTexts(Communicator& comm, at::Device device, const std::string& mine);
+// Waits until the device has done all that was issued: what the host prepared is then visible on every stream. Nothing
+// on the CPU.
+void Synchronise(at::Device device);
 // Sum over all ranks.
 double SumOver(Communicator& comm, at::Device device, double mine);
 

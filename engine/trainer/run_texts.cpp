@@ -1,5 +1,7 @@
 #include "engine/trainer/run_texts.h"
 
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
@@ -85,6 +87,24 @@ ModelSpec ModelFromJson(std::string_view text, const std::string& where) {
   m.initializer_range = Member<double>(json, "initializer_range", where);
   m.tie_word_embeddings = Member<bool>(json, "tie_word_embeddings", where);
   return m;
+}
+
+void RequireSameModel(const ModelSpec& saved, const ModelSpec& now, const std::string& where) {
+  std::string differences;
+  const auto compare = [&](const char* name, const auto& was, const auto& is) {
+    if (was != is) differences += fmt::format("{}{} was {} and is {}", differences.empty() ? "" : ", ", name, was, is);
+  };
+  compare("num_layers", saved.num_layers, now.num_layers);
+  compare("hidden_size", saved.hidden_size, now.hidden_size);
+  compare("num_attention_heads", saved.num_attention_heads, now.num_attention_heads);
+  compare("intermediate_size", saved.intermediate_size, now.intermediate_size);
+  compare("vocab_size", saved.vocab_size, now.vocab_size);
+  compare("max_position_embeddings", saved.max_position_embeddings, now.max_position_embeddings);
+  compare("layer_norm_epsilon", saved.layer_norm_epsilon, now.layer_norm_epsilon);
+  compare("tie_word_embeddings", saved.tie_word_embeddings, now.tie_word_embeddings);
+  if (differences.empty()) return;
+  throw Error(ErrorCode::kCheckpoint, "TRN012", "the checkpoint's model is another one: " + differences, where,
+              "give the flags of the run that saved it, or train a new model without --load");
 }
 
 std::string OptimizerToJson(const OptimizerConfig& o) {

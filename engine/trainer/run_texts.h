@@ -25,6 +25,9 @@ RunCounters CountersFromJson(std::string_view text, const std::string& where);
 std::string ModelToJson(const ModelSpec& model);
 ModelSpec ModelFromJson(std::string_view text, const std::string& where);
 
+// Throws Error{kCheckpoint, TRN012} listing every difference that changes what the weights mean.
+void RequireSameModel(const ModelSpec& saved, const ModelSpec& now, const std::string& where);
+
 std::string OptimizerToJson(const OptimizerConfig& optimizer);
 
 }  // namespace trireme

@@ -77,6 +77,8 @@ StepResult Trainer::FinishStep() {
   const StepResult result = executor_->Result(pending_.front());
   pending_.erase(pending_.begin());
   ++steps_finished_;
+  applied_steps_ = result.applied_steps;
+  skipped_steps_ = result.skipped_steps;
   CheckResult(result);
   return result;
 }
@@ -114,22 +116,22 @@ void Trainer::Step() {
   consumed_samples_ += plan_.batch.train_batch_size;
 }
 
-TokenFill Trainer::NextFill(const data::BatchSource& source) const {
-  const int64_t consumed = consumed_samples_, dp_rank = state_->dp_rank();
-  const BatchPlan& batch = plan_.batch;
-  const int dp_size = plan_.topology.dp_size;
-  return [&source, &batch, consumed, dp_rank, dp_size](int64_t micro_batch, const at::Tensor& tokens) {
-    source.Fill(data::FirstSample(consumed, micro_batch, dp_rank, dp_size, batch.micro_batch_size),
-                batch.micro_batch_size, {tokens.mutable_data_ptr<int32_t>(), static_cast<size_t>(tokens.numel())});
+TokenFill Trainer::FillFrom(std::shared_ptr<const data::BatchSource> source, int64_t first_sample) const {
+  const int64_t micro = plan_.batch.micro_batch_size, row = plan_.batch.sequence_length + 1,
+                dp_rank = state_->dp_rank(), dp_size = plan_.topology.dp_size;
+  return [=, source = std::move(source)](int64_t micro_batch, const at::Tensor& tokens) {
+    const int64_t first = data::FirstSample(first_sample, micro_batch, dp_rank, dp_size, micro);
+    int32_t* ids = tokens.mutable_data_ptr<int32_t>();
+    source->Fill(first, micro, {ids, static_cast<size_t>(micro * row)});
   };
 }
 
-Evaluation Trainer::Evaluate(const data::BatchSource& source, int64_t num_batches) {
-  const BatchPlan& batch = plan_.batch;
-  const int64_t samples = source.num_samples();
-  const int64_t all = (samples + batch.train_batch_size - 1) / batch.train_batch_size;
+Evaluation Trainer::Evaluate(std::shared_ptr<const data::BatchSource> source, int64_t num_batches) {
+  const int64_t samples = source->num_samples(), global = plan_.batch.train_batch_size;
+  const int64_t all = (samples + global - 1) / global;
   const int64_t batches = num_batches > 0 ? std::min(num_batches, all) : all;
-  Evaluation total;
+  const int64_t micro = plan_.batch.micro_batch_size, row = plan_.batch.sequence_length + 1,
+                dp_rank = state_->dp_rank(), dp_size = plan_.topology.dp_size;
   double loss_sum = 0, tokens = 0;
   const auto add = [&](int64_t run) {
     const StepResult result = executor_->Result(run);
@@ -138,31 +140,31 @@ Evaluation Trainer::Evaluate(const data::BatchSource& source, int64_t num_batche
   };
   int64_t before = -1;
   for (int64_t b = 0; b < batches; ++b) {
-    const auto fill = [&, b](int64_t micro_batch, const at::Tensor& out) {
-      const int64_t first = data::FirstSample(b * batch.train_batch_size, micro_batch, state_->dp_rank(),
-                                              plan_.topology.dp_size, batch.micro_batch_size);
-      const int64_t count = std::clamp<int64_t>(samples - first, 0, batch.micro_batch_size),
-                    row = batch.sequence_length + 1;
+    const auto fill = [=](int64_t micro_batch, const at::Tensor& out) {
+      const int64_t first = data::FirstSample(b * global, micro_batch, dp_rank, dp_size, micro);
+      const int64_t count = std::clamp<int64_t>(samples - first, 0, micro);
       int32_t* ids = out.mutable_data_ptr<int32_t>();
-      if (count > 0) source.Fill(first, count, {ids, static_cast<size_t>(count * row)});
-      std::fill(ids + count * row, ids + batch.micro_batch_size * row, -1);  // past the end: no token, no loss
+      if (count > 0) source->Fill(first, count, {ids, static_cast<size_t>(count * row)});
+      std::fill(ids + count * row, ids + micro * row, -1);  // past the end: no token, no loss
     };
     const int64_t run = executor_->Run(ProgramKind::kEval, {fill, steps_started_, true});
     if (before >= 0) add(before);
     before = run;
   }
   if (before >= 0) add(before);
-  executor_->Drain();  // `fill` refers to this frame
-  total.tokens = static_cast<int64_t>(tokens);
-  total.loss = tokens > 0 ? loss_sum / tokens : 0;
-  return total;
+  return {tokens > 0 ? loss_sum / tokens : 0, static_cast<int64_t>(tokens)};
 }
 
-void Trainer::InitialiseWeights(uint64_t seed) { state_->InitialiseWeights(seed); }
+// What these make on the default stream must be there before a lane's first instruction, which waits for nothing.
+void Trainer::InitialiseWeights(uint64_t seed) {
+  state_->InitialiseWeights(seed);
+  Synchronise(device());
+}
 
 void Trainer::LoadHuggingFace(const std::filesystem::path& folder) {
   LoadInitialWeights(*state_, *checkpoint::CheckpointReader::Open(folder));
   GatherWeights(*state_, *world_.dp);
+  Synchronise(device());
 }
 
 std::string Trainer::Save(const std::filesystem::path& root, const std::optional<data::DataPosition>& position) {
@@ -192,6 +194,10 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
   const checkpoint::CheckpointInfo& info = reader->info();
   for (const std::string& warning : info.warnings) log::Warn("{}", warning);
   const std::string where = info.directory.string();
+  RequireSameModel(ModelFromJson(info.model_config, where + ": model description"), plan_.model, where);
+  const std::string optimizer = OptimizerToJson(setup_.config.optimizer);
+  if (info.optimizer != optimizer)
+    log::Warn("{} was saved with optimizer {}, this run has {}", where, info.optimizer, optimizer);
   const RunCounters counters = CountersFromJson(info.trainer_state, where + ": trainer state");
   LoadTensors(*state_, setup_.config.optimizer, *reader, /*with_moments=*/true);
   GatherWeights(*state_, *world_.dp);
@@ -201,15 +207,13 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
   s[kSkippedSteps] = static_cast<double>(counters.skipped_steps);
   s[kLossScale] = counters.loss_scale;
   state_->step_state().copy_(scalars);
+  Synchronise(device());
+  applied_steps_ = counters.applied_steps;
+  skipped_steps_ = counters.skipped_steps;
   steps_started_ = steps_finished_ = counters.steps;
   consumed_samples_ = counters.consumed_samples;
   if (info.data_position.empty()) return std::nullopt;
   return data::PositionFromJson(info.data_position, where + ": data position");
-}
-
-void Trainer::LoadWeights(const std::filesystem::path& root) {
-  LoadTensors(*state_, setup_.config.optimizer, *checkpoint::CheckpointReader::Open(root), /*with_moments=*/false);
-  GatherWeights(*state_, *world_.dp);
 }
 
 }  // namespace trireme

@@ -46,6 +46,9 @@ class Trainer {
   StepResult FinishStep();
   int64_t steps_started() const { return steps_started_; }  // since the model's first step, skipped ones included
   int64_t steps_finished() const { return steps_finished_; }
+  // As of the last finished step, or of the checkpoint.
+  int64_t applied_steps() const { return applied_steps_; }
+  int64_t skipped_steps() const { return skipped_steps_; }
 
   // The same step by hand: forward gives the mean loss of the micro-batch on this rank.
   double Forward(TokenFill fill, int64_t micro_batch);
@@ -53,10 +56,10 @@ class Trainer {
   void Step();  // then FinishStep
 
   // Mean loss over `num_batches` global batches of `source` from its start (0: all of it). Training is not touched.
-  Evaluation Evaluate(const data::BatchSource& source, int64_t num_batches);
+  Evaluation Evaluate(std::shared_ptr<const data::BatchSource> source, int64_t num_batches);
 
-  // The next step's fill for a source of samples, from consumed_samples() on.
-  TokenFill NextFill(const data::BatchSource& source) const;
+  // The fill of a step whose global batch begins at `first_sample` of `source`; it keeps the source alive.
+  TokenFill FillFrom(std::shared_ptr<const data::BatchSource> source, int64_t first_sample) const;
   int64_t consumed_samples() const { return consumed_samples_; }
 
   void InitialiseWeights(uint64_t seed);
@@ -65,9 +68,6 @@ class Trainer {
   std::string Save(const std::filesystem::path& root, const std::optional<data::DataPosition>& position);
   // Any saved layout; sets counters. Returns the saved data position, if there is one.
   std::optional<data::DataPosition> Load(const std::filesystem::path& root);
-  // The weights of a checkpoint alone (generation, evaluation).
-  void LoadWeights(const std::filesystem::path& root);
-
   UpdateRates RatesOf(int64_t applied_steps) const { return updater_->RatesAt(applied_steps); }
   const Plan& plan() const { return plan_; }
   const Config& config() const { return setup_.config; }
@@ -92,7 +92,7 @@ class Trainer {
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<Executor> executor_;
   int64_t steps_started_ = 0, steps_finished_ = 0, consumed_samples_ = 0;
-  int64_t consecutive_skips_ = 0;
+  int64_t applied_steps_ = 0, skipped_steps_ = 0, consecutive_skips_ = 0;
   std::vector<int64_t> pending_;  // runs whose results were not taken, oldest first
 };
 

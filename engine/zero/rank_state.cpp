@@ -68,7 +68,7 @@ at::ScalarType ToScalarType(DType dtype) {
   return at::kFloat;
 }
 
-RankState::RankState(const Plan& plan, int dp_rank, at::Device device)
+RankState::RankState(const Plan& plan, int dp_rank, at::Device device, Use use)
     : plan_(plan), dp_rank_(dp_rank), device_(device) {
   const int stage = plan.effective_zero_stage;
   for (int u = 0; u < num_units(); ++u) {
@@ -78,11 +78,12 @@ RankState::RankState(const Plan& plan, int dp_rank, at::Device device)
     weights_.push_back(Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, device));
     own_weights_.push_back(whole_weights ? weights_.back().narrow(0, begin, own) : weights_.back());
     masters_.push_back(plan.separate_master ? Flat(own, plan.dtypes.master, device) : own_weights_.back());
+    moments_.emplace_back();
+    decay_runs_.push_back(MakeDecayRuns(unit, begin, own));
+    if (use == Use::kWeightsOnly) continue;
     gradients_.push_back(Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, device));
     own_gradients_.push_back(whole_gradients ? gradients_.back().narrow(0, begin, own) : gradients_.back());
-    moments_.emplace_back();
     for (int k = 0; k < plan.moments_per_element; ++k) moments_.back().push_back(Flat(own, plan.dtypes.master, device));
-    decay_runs_.push_back(MakeDecayRuns(unit, begin, own));
   }
   step_state_ = at::zeros({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).device(device));
   kernels::InitStepState(step_state_, /*loss_scale=*/1);
@@ -153,11 +154,13 @@ std::vector<OwnedSlice> RankState::OwnedSlices() const {
 
 int64_t RankState::allocated_bytes() const {
   int64_t bytes = static_cast<int64_t>(step_state_.nbytes());
-  for (int u = 0; u < num_units(); ++u) {
-    bytes += static_cast<int64_t>(weights(u).nbytes() + gradient_sum(u).nbytes());
-    if (plan_.separate_master) bytes += static_cast<int64_t>(masters(u).nbytes());
-    for (const at::Tensor& moment : moments_[static_cast<size_t>(u)]) bytes += static_cast<int64_t>(moment.nbytes());
-  }
+  const auto add = [&](const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  };
+  add(weights_);
+  add(gradients_);
+  if (plan_.separate_master) add(masters_);
+  for (const std::vector<at::Tensor>& moments : moments_) add(moments);
   return bytes;
 }
 

@@ -33,8 +33,9 @@ struct OwnedSlice {
 
 class RankState {
  public:
+  enum class Use { kTraining, kWeightsOnly };  // kWeightsOnly: no gradients, no moments
   // Allocates everything that the plan calls persistent, zero-filled.
-  RankState(const Plan& plan, int dp_rank, at::Device device);
+  RankState(const Plan& plan, int dp_rank, at::Device device, Use use = Use::kTraining);
 
   // Initial values by logical name, equal in every layout; master weights are the rounded weights, as DeepSpeed has
   // them. A test or --init-from overwrites them through OwnWeights / SyncMasters.

@@ -60,14 +60,15 @@ Followed Follow(const std::string& name, const nlohmann::json& expected, bool de
     trainers[static_cast<size_t>(self.rank)] = std::make_unique<Trainer>(setup, std::move(place));
     Trainer& trainer = *trainers[static_cast<size_t>(self.rank)];
     trainer.LoadHuggingFace(initial);
-    const data::TrainingData data =
+    const std::shared_ptr<const data::BatchSource> samples =
         data::OpenTrainingData({.data_path = kFixtures / expected["tokens"].get<std::string>(),
                                 .seq_length = setup.sequence_length,
                                 .vocab_size = setup.model.vocab_size,
                                 .train_samples = steps * setup.config.batch.train_batch_size,
-                                .no_shuffle = true});
+                                .no_shuffle = true})
+            .train;
     for (int64_t step = 0; step < steps; ++step) {
-      trainer.StartStep(trainer.NextFill(*data.train));
+      trainer.StartStep(trainer.FillFrom(samples, trainer.consumed_samples()));
       const StepResult result = trainer.FinishStep();
       if (self.rank != 0) continue;
       followed.steps.push_back(result);

@@ -77,6 +77,17 @@ TEST(Resume, Bf16KeepsTheMasters) {
   EXPECT_TRUE(want.replicas_equal);
 }
 
+// The shapes of the weights are the same with any number of heads: only the saved description tells.
+TEST(Resume, AnotherModelIsRefused) {
+  const Folder folder;
+  TinyRun run{.steps = 1, .save = folder.path};
+  ASSERT_EQ(Train(run).failed, "");
+  run = {.heads = 4, .load = folder.path};
+  const std::string failed = Train(run).failed;
+  EXPECT_NE(failed.find("TRN012"), std::string::npos) << failed;
+  EXPECT_NE(failed.find("num_attention_heads was 3 and is 4"), std::string::npos) << failed;
+}
+
 TEST(Resume, EvaluationsLeaveTrainingAlone) {
   for (const int stage : {0, 3}) {
     TinyRun run{.world = 2, .zero_stage = stage, .accumulation = 3, .fp64 = false};

@@ -18,7 +18,7 @@ TrainerSetup SetupOf(const TinyRun& run) {
   model.name = "tiny";
   model.num_layers = 3;
   model.hidden_size = 24;
-  model.num_attention_heads = model.num_key_value_heads = 3;
+  model.num_attention_heads = model.num_key_value_heads = run.heads;
   model.intermediate_size = 96;
   model.vocab_size = 61;
   model.padded_vocab_size = 64;
@@ -114,7 +114,7 @@ void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses
     const StepResult result = trainer.FinishStep();
     losses.push_back(result.loss);
     norms.push_back(result.grad_norm);
-    if (run.evaluates && trainer.steps_finished() % 2 == 0) trainer.Evaluate(SyntheticSamples(), 0);
+    if (run.evaluates && trainer.steps_finished() % 2 == 0) trainer.Evaluate(std::make_shared<SyntheticSamples>(), 0);
   }
   trainer.executor().Drain();
   if (!run.save.empty()) trainer.Save(run.save, std::nullopt);

@@ -18,6 +18,7 @@ struct TinyRun {
   int64_t bucket = 3000;  // elements: several units a bucket, several buckets a model
   Recompute recompute = Recompute::kNone;
   bool evaluates = false;            // an evaluation after every second step
+  int64_t heads = 3;
   std::string load = {}, save = {};  // checkpoint folders: read before the first step, written after the last
 };
 
