@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly torch_version=2.11.0 torch_download_mb=531 torch_unpacked_mb=1040
-readonly packages=(g++ cmake ninja-build ccache mold nlohmann-json3-dev libcxxopts-dev libspdlog-dev libfmt-dev libhdf5-dev
+readonly packages=(g++ cmake ninja-build ccache mold nlohmann-json3-dev libspdlog-dev libfmt-dev libhdf5-dev
   libgtest-dev libbenchmark-dev libpcre2-dev libxxhash-dev libgloo-dev bible-kjv bible-kjv-text)
 # What the pinned LibTorch asks of CUDA: library, who needs it (cpu: every program; gpu: the GPU program), wheel, download and unpacked MB.
 readonly cuda_libraries="

@@ -2,12 +2,49 @@
 // process; main() prints an escaping trireme::Error and turns it into its exit code. Of the rooms, only this one prints
 // and ends the process.
 #pragma once
+#include <array>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme::cli {
 
 using Arguments = const std::vector<std::string>&;
+
+enum class Program : uint8_t { kTrireme, kEngine };
+
+struct Command {
+  std::string_view name, summary;
+  Program program;  // that runs it
+};
+
+// Every command, in the order of `trireme --help`. Each program binds its own to functions (Handler below).
+inline constexpr auto kCommands = std::to_array<Command>({
+    {"launch", "start the ranks of a job on this machine and end them together", Program::kTrireme},
+    {"train", "one rank of the trainer", Program::kEngine},
+    {"plan", "batch arithmetic, layout and memory of a config, without a GPU", Program::kTrireme},
+    {"data", "tokenise text, check .bin/.idx files", Program::kTrireme},
+    {"inspect", "what a checkpoint holds, and whether it is whole", Program::kTrireme},
+    {"generate", "sample text from a checkpoint", Program::kEngine},
+});
+
+struct Handler {
+  std::string_view name;
+  int (*run)(Arguments);
+};
+
+// Do `handlers` run the commands of `program`, all of them and no other?
+template <size_t kCount>
+consteval bool RunsAllOf(Program program, const std::array<Handler, kCount>& handlers) {
+  size_t found = 0, wanted = 0;
+  for (const Command& command : kCommands) {
+    if (command.program != program) continue;
+    ++wanted;
+    for (const Handler& handler : handlers) found += handler.name == command.name ? 1 : 0;
+  }
+  return found == wanted && wanted == kCount;
+}
 
 // `trireme`: no LibTorch.
 int RunLaunch(Arguments arguments);   // launch.cpp

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -14,17 +13,21 @@
 #include "engine/base/env.h"
 #include "engine/base/error.h"
 #include "engine/base/version.h"
+#include "engine/cli/commands.h"
 
 namespace trireme::cli {
 
-std::span<const std::string> EngineCommands() {
-  static const std::array<std::string, 2> kCommands = {"train", "generate"};
-  return kCommands;
+std::vector<std::string> EngineCommands() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (command.program == Program::kEngine) names.emplace_back(command.name);
+  }
+  return names;
 }
 
 bool IsEngineCommand(std::string_view word) {
-  const std::span<const std::string> commands = EngineCommands();
-  return std::find(commands.begin(), commands.end(), word) != commands.end();
+  return std::ranges::any_of(kCommands,
+                             [&](const Command& c) { return c.program == Program::kEngine && c.name == word; });
 }
 
 std::filesystem::path ProgramFolder() {

@@ -5,7 +5,6 @@
 // line.
 #pragma once
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +13,8 @@ namespace trireme::cli {
 
 inline constexpr const char* kExpectVersionVariable = "TRIREME_EXPECT_VERSION";
 
-// train, generate: those of engine_main.cpp.
-std::span<const std::string> EngineCommands();
+// The names of kCommands that trireme-engine runs.
+std::vector<std::string> EngineCommands();
 bool IsEngineCommand(std::string_view word);
 
 // Folder of the running program, symbolic links resolved. Throws Error{kEnvironment, CLI003}.

@@ -2,10 +2,10 @@
 #include <fmt/core.h>
 
 #include <cstdio>
-#include <cxxopts.hpp>
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
 
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
@@ -13,66 +13,50 @@
 #include "engine/cli/commands.h"
 #include "engine/data/tokenizer.h"
 #include "engine/trainer/generator.h"
+#include "parsers/flag_set.h"
 
 namespace trireme::cli {
 namespace {
 
 struct Request {
-  std::string load, prompt, tokenizer;
-  int64_t max_new_tokens = 0, context = 0;
-  Sampling sampling;
+  std::string load, prompt, tokenizer = "byte";
+  int64_t max_new_tokens = 200, context = 0, seed = 1234;
+  Sampling sampling{.temperature = 0.8};
   bool help = false;
   std::string help_text;
 };
 
+void CheckNotNegative(double value, const char* flag) {
+  if (value >= 0) return;
+  throw Error(ErrorCode::kUsage, "USE002", fmt::format("{} is less than 0", value), flag, "pass at least 0");
+}
+
 Request Parse(Arguments arguments) {
-  cxxopts::Options options("trireme generate",
-                           "Continues a prompt with a model of a native checkpoint, on one CPU process.\n");
-  options.add_options()                                                                                        //
-      ("load", "checkpoint folder, or one tag in it", cxxopts::value<std::string>(), "DIR")                    //
-      ("prompt", "text to continue", cxxopts::value<std::string>()->default_value("\n"), "TEXT")               //
-      ("max-new-tokens", "tokens to add", cxxopts::value<int64_t>()->default_value("200"), "N")                //
-      ("temperature", "0: always the most likely token", cxxopts::value<double>()->default_value("0.8"), "T")  //
-      ("top-k", "draw from the K most likely tokens; 0: from all", cxxopts::value<int64_t>()->default_value("0"),
-       "K")                                                                             //
-      ("seed", "of the draws", cxxopts::value<uint64_t>()->default_value("1234"), "N")  //
-      ("context", "tokens looked back at; 0: as many as the model has positions",
-       cxxopts::value<int64_t>()->default_value("0"), "N")                                 //
-      ("tokenizer", "byte", cxxopts::value<std::string>()->default_value("byte"), "NAME")  //
-      ("h,help", "this text");
-  std::vector<const char*> words = {"generate"};
-  std::vector<std::string> folded;  // hyphens and underscores are the same
-  for (std::string word : arguments) {
-    if (word.starts_with("--")) {
-      const size_t end = std::min(word.find('='), word.size());
-      for (size_t i = 2; i < end; ++i) word[i] = word[i] == '_' ? '-' : word[i];
-    }
-    folded.push_back(std::move(word));
-  }
-  for (const std::string& word : folded) words.push_back(word.c_str());
   Request request;
-  try {
-    const cxxopts::ParseResult parsed = options.parse(static_cast<int>(words.size()), words.data());
-    request.help = parsed.count("help") > 0;
-    request.help_text = options.help();
-    if (request.help) return request;
-    if (parsed.count("load") == 0)
-      throw Error(ErrorCode::kUsage, "GEN001", "is missing", "--load",
-                  "name the folder that `trireme train --save` wrote");
-    if (!parsed.unmatched().empty())
-      throw Error(ErrorCode::kUsage, "GEN002", "is no flag", parsed.unmatched()[0],
-                  "`trireme generate --help` lists the flags");
-    request.load = parsed["load"].as<std::string>();
-    request.prompt = parsed["prompt"].as<std::string>();
-    request.tokenizer = parsed["tokenizer"].as<std::string>();
-    request.max_new_tokens = parsed["max-new-tokens"].as<int64_t>();
-    request.context = parsed["context"].as<int64_t>();
-    request.sampling = {parsed["temperature"].as<double>(), parsed["top-k"].as<int64_t>(),
-                        parsed["seed"].as<uint64_t>()};
-  } catch (const cxxopts::exceptions::exception& problem) {
-    throw Error(ErrorCode::kUsage, "GEN002", problem.what(), "command line",
-                "`trireme generate --help` lists the flags");
+  FlagSet flags("generate");
+  flags.AddHeading("Continues a prompt with a model of a native checkpoint, on one CPU process:");
+  flags.Add("load", "DIR", "checkpoint folder, or one tag in it", request.load);
+  flags.Add("prompt", "TEXT", "text to continue, an empty line if not given", request.prompt);
+  flags.Add("max-new-tokens", "N", "tokens to add", request.max_new_tokens);
+  flags.Add("temperature", "T", "0: always the most likely token", request.sampling.temperature);
+  flags.Add("top-k", "K", "draw from the K most likely tokens; 0: from all", request.sampling.top_k);
+  flags.Add("seed", "N", "of the draws", request.seed);
+  flags.Add("context", "N", "tokens looked back at; 0: as many as the model has positions", request.context);
+  flags.Add("tokenizer", "NAME", "byte", request.tokenizer);
+  flags.Add("help", "this text", request.help);
+  request.help_text = flags.Help();  // before Parse: it shows the defaults
+  flags.Parse(arguments);
+  if (request.help) return request;
+  if (request.load.empty()) {
+    throw Error(ErrorCode::kUsage, "USE003", "the checkpoint is missing", "--load",
+                "name the folder that `trireme train --save` wrote");
   }
+  if (!flags.Given("prompt")) request.prompt = "\n";
+  CheckNotNegative(static_cast<double>(request.max_new_tokens), "--max-new-tokens");
+  CheckNotNegative(request.sampling.temperature, "--temperature");
+  CheckNotNegative(static_cast<double>(request.sampling.top_k), "--top-k");
+  CheckNotNegative(static_cast<double>(request.context), "--context");
+  request.sampling.seed = static_cast<uint64_t>(request.seed);
   return request;
 }
 

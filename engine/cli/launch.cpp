@@ -37,9 +37,8 @@ LocalJob PlanJob(const LaunchOptions& options, int master_port) {
   const launcher::DeviceChoice choice = launcher::ChooseDevices(options, devices, hostfile);
   const launcher::Surroundings around = launcher::FindSurroundings();
   if (!IsEngineCommand(options.program)) {
-    std::vector<std::string> commands(EngineCommands().begin(), EngineCommands().end());
-    return MakeJob(options, launcher::ResolveProgram(options.program, commands), options.arguments, choice, master_port,
-                   around);
+    return MakeJob(options, launcher::ResolveProgram(options.program, EngineCommands()), options.arguments, choice,
+                   master_port, around);
   }
   std::vector<std::string> words = {options.program};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());

@@ -2,13 +2,13 @@
 // subcommands that compute over to trireme-engine.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -19,22 +19,18 @@
 
 namespace {
 
-using trireme::cli::Arguments;
+using trireme::cli::Command;
+using trireme::cli::Handler;
+using trireme::cli::kCommands;
+using trireme::cli::Program;
 
-struct Command {
-  std::string_view name;
-  std::string_view summary;
-  int (*run)(Arguments);  // null: trireme-engine runs it
-};
-
-constexpr auto kCommands = std::to_array<Command>({
-    {"launch", "start the ranks of a job on this machine and end them together", trireme::cli::RunLaunch},
-    {"train", "one rank of the trainer", nullptr},
-    {"plan", "batch arithmetic, layout and memory of a config, without a GPU", trireme::cli::RunPlan},
-    {"data", "tokenise text, check .bin/.idx files", trireme::cli::RunData},
-    {"inspect", "what a checkpoint holds, and whether it is whole", trireme::cli::RunInspect},
-    {"generate", "sample text from a checkpoint", nullptr},
+constexpr auto kHandlers = std::to_array<Handler>({
+    {"launch", trireme::cli::RunLaunch},
+    {"plan", trireme::cli::RunPlan},
+    {"data", trireme::cli::RunData},
+    {"inspect", trireme::cli::RunInspect},
 });
+static_assert(trireme::cli::RunsAllOf(Program::kTrireme, kHandlers));
 
 std::string Help() {
   std::string text = "usage: trireme COMMAND [flags]\n\n";
@@ -61,8 +57,8 @@ int Dispatch(const std::vector<std::string>& words) {
       names.emplace_back(command.name);
       continue;
     }
-    if (command.run == nullptr) trireme::cli::ExecEngine(words);
-    return command.run({words.begin() + 1, words.end()});
+    if (command.program == Program::kEngine) trireme::cli::ExecEngine(words);
+    return std::ranges::find(kHandlers, command.name, &Handler::name)->run({words.begin() + 1, words.end()});
   }
   const std::optional<std::string> near = trireme::Suggest(words[0], names);
   throw trireme::Error(trireme::ErrorCode::kUsage, "CLI001", "no such command", words[0],

@@ -78,8 +78,8 @@ inline void CheckLaunch(const char* what) {
   if (status == cudaSuccess) return;
   throw Error(ErrorCode::kDevice, "KRN001",
               std::string("the GPU refused the kernel ") + what + ": " + cudaGetErrorString(status), "",
-              "run `trireme doctor`; if the GPU is older than compute capability 8.0, rebuild with "
-              "CMAKE_CUDA_ARCHITECTURES set to it");
+              "compare `nvidia-smi` with what the program was built for; for another GPU, rebuild with "
+              "CMAKE_CUDA_ARCHITECTURES set to its compute capability");
 }
 
 // f(T{}) with the element type.

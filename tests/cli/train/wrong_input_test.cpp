@@ -98,6 +98,17 @@ TEST(WrongInput, MissingDataAndMissingCheckpoint) {
               {"nowhere", "fix:"});
 }
 
+TEST(WrongInput, FlagsOfGenerate) {
+  ExpectError(RunTrireme({"generate", "--prompt", "x"}), 2, {"USE003", "--load", "fix:"});
+  ExpectError(RunTrireme({"generate", "--lode", "x"}), 2, {"USE001", "did you mean --load?"});
+  ExpectError(RunTrireme({"generate", "--load", "x", "--max_new_tokens", "many"}), 2, {"USE002", "many"});
+  ExpectError(RunTrireme({"generate", "--load", "x", "--top-k", "-1"}), 2, {"USE002", "--top-k", "-1"});
+  const Outcome help = RunTrireme({"generate", "--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* line : {"--load DIR", "--top-k K", "[0.8]", "[200]", "[1234]"})
+    EXPECT_NE(help.out.find(line), std::string::npos) << line << " is not in\n" << help.out;
+}
+
 TEST(WrongInput, PortInUse) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
