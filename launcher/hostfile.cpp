@@ -22,7 +22,9 @@ HostSlots ReadHostfile(const std::filesystem::path& path, const std::vector<std:
   if (hosts.size() > 1) {
     throw Error(ErrorCode::kConfig, "LCH020",
                 fmt::format("names {} hosts, this version starts the ranks of one machine", hosts.size()),
-                path.string(), "keep one host, or start `train` on each node through srun, mpirun or torchrun");
+                path.string(),
+                "keep one host, or start `trireme train` through srun, mpirun or torchrun, one process a GPU, with "
+                "MASTER_ADDR set to the host of rank 0");
   }
   if (std::find(own_names.begin(), own_names.end(), hosts[0].name) == own_names.end()) {
     throw Error(ErrorCode::kConfig, "LCH021",

@@ -255,7 +255,9 @@ void CheckOptions(const LaunchOptions& options) {
   if (options.num_nodes > 1) {
     throw Error(ErrorCode::kUsage, "LCH006",
                 fmt::format("{} nodes asked, this version starts the ranks of one machine", options.num_nodes),
-                "--num_nodes", "leave it out, or start `train` on each node through srun, mpirun or torchrun");
+                "--num_nodes",
+                "leave it out, or start `trireme train` through srun, mpirun or torchrun, one process a GPU, with "
+                "MASTER_ADDR set to the host of rank 0");
   }
   if (!options.include.empty() && !options.exclude.empty()) {
     throw Error(ErrorCode::kUsage, "LCH007", "--include and --exclude contradict each other", "", "keep one of them");

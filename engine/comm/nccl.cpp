@@ -149,6 +149,14 @@ class NcclCommunicator : public Communicator {
   void Look();
   void End(const std::string& id, const std::string& text, const std::string& what, const std::string& fix);
   void Kill() noexcept;
+  // Ends the communicator now, or, while operations wait in an open group of NCCL, when the group closes or the
+  // watchdog finds it still open after kStalled (its thread has left it, or waits for a kernel that only this frees).
+  void KillWhenClosed() noexcept {
+    if (!grouped_) Kill();
+  }
+  // Closes the group that this thread has open, if any. What it held may be issued: for a communicator that goes on to
+  // fail.
+  ncclResult_t CloseGroup() noexcept;
 
   std::shared_ptr<Store> store_;
   milliseconds timeout_;
@@ -162,7 +170,9 @@ class NcclCommunicator : public Communicator {
   std::vector<cudaEvent_t> events_;  // free ones
   Clock::time_point progress_;       // when the watchdog last saw an operation end
   Clock::time_point asked_;          // when it last asked the store
-  bool grouped_ = false;
+  bool grouped_ = false;             // a group is open on group_thread_, and comm_ may not go
+  std::thread::id group_thread_;
+  Clock::time_point group_begin_;
   std::vector<Flight> group_flights_;
   cudaStream_t barrier_stream_ = nullptr;
   void* barrier_word_ = nullptr;
@@ -225,7 +235,9 @@ NcclCommunicator::~NcclCommunicator() {
     wake_.notify_all();
   }
   if (watchdog_.joinable()) watchdog_.join();
-  if (comm_ && !failure_) {
+  const bool left_open = grouped_;  // by an error between the two ends
+  CloseGroup();
+  if (comm_ && !failure_ && !left_open) {
     ncclCommFinalize(comm_);
     const auto deadline = Clock::now() + kFinalize;
     ncclResult_t state = ncclInProgress;
@@ -285,31 +297,47 @@ template <typename Call>
 void NcclCommunicator::Launch(OpKind op, Ticket ticket, const at::Tensor* tensor, CommStream stream, Call call) {
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
   std::unique_lock lock(mutex_);
-  ThrowIfFailed();
-  Flight flight{ticket.id, Describe(op, ticket, tensor), cuda_stream, nullptr, Clock::now()};
-  const ncclResult_t result = call(cuda_stream);
-  if (grouped_) {  // runs at the end of the group
-    if (result != ncclSuccess && result != ncclInProgress) Settle(lock, result, flight.text);
-    group_flights_.push_back(std::move(flight));
-    return;
+  try {
+    ThrowIfFailed();
+    Flight flight{ticket.id, Describe(op, ticket, tensor), cuda_stream, nullptr, Clock::now()};
+    const ncclResult_t result = call(cuda_stream);
+    if (grouped_) {  // runs at the end of the group
+      if (result != ncclSuccess && result != ncclInProgress) Settle(lock, result, flight.text);
+      group_flights_.push_back(std::move(flight));
+      return;
+    }
+    Settle(lock, result, flight.text);
+    Track(std::move(flight));
+  } catch (...) {  // whoever opened the group will not come to its end
+    CloseGroup();
+    if (failure_) KillWhenClosed();
+    throw;
   }
-  Settle(lock, result, flight.text);
-  Track(std::move(flight));
 }
 
 void NcclCommunicator::DoGroupStart() {
   const std::lock_guard lock(mutex_);
   ThrowIfFailed();
-  ncclGroupStart();
+  const ncclResult_t result = ncclGroupStart();
+  TRIREME_CHECK(result == ncclSuccess, fmt::format("ncclGroupStart: {}", ncclGetErrorString(result)));
   grouped_ = true;
+  group_thread_ = std::this_thread::get_id();
+  group_begin_ = Clock::now();
+}
+
+ncclResult_t NcclCommunicator::CloseGroup() noexcept {
+  if (!grouped_ || group_thread_ != std::this_thread::get_id()) return ncclSuccess;
+  grouped_ = false;
+  group_flights_.clear();
+  return comm_ ? ncclGroupEnd() : ncclSuccess;  // without comm_, what the group holds points to freed memory
 }
 
 void NcclCommunicator::DoGroupEnd() {
   std::unique_lock lock(mutex_);
-  grouped_ = false;
-  const ncclResult_t result = ncclGroupEnd();
-  ThrowIfFailed();
   std::vector<Flight> flights = std::exchange(group_flights_, {});
+  const ncclResult_t result = CloseGroup();
+  if (failure_) Kill();
+  ThrowIfFailed();
   if (flights.empty()) return;
   Settle(lock, result, flights.front().text);
   for (Flight& flight : flights) Track(std::move(flight));
@@ -345,7 +373,8 @@ void NcclCommunicator::DoBarrier(Ticket ticket) {
 void NcclCommunicator::DoAbort() noexcept {
   const std::lock_guard lock(mutex_);
   if (!failure_ && size() > 1) failure_ = {"COM013", "this rank ended the group", "see the first error of this rank"};
-  Kill();
+  CloseGroup();
+  KillWhenClosed();
 }
 
 cudaEvent_t NcclCommunicator::TakeEvent() {
@@ -376,7 +405,10 @@ void NcclCommunicator::Watch() {
     {
       std::unique_lock lock(mutex_);
       if (wake_.wait_for(lock, kWatchPause, [&] { return stop_; })) return;
-      if (failure_) continue;
+      if (failure_) {
+        if (comm_ && (!grouped_ || Clock::now() - group_begin_ > kStalled)) Kill();
+        continue;
+      }
     }
     Look();
   }
@@ -422,7 +454,8 @@ void NcclCommunicator::End(const std::string& id, const std::string& text, const
   const std::string reports = reports_->Exchange(text, what, [] {});
   const std::lock_guard lock(mutex_);
   if (!failure_) failure_ = {id, what + reports, fix};
-  Kill();  // the kernels that wait for the peer leave the GPU, and whoever synchronises with their stream goes on
+  // The kernels that wait for the peer leave the GPU, and whoever synchronises with their stream goes on.
+  KillWhenClosed();
 }
 
 }  // namespace

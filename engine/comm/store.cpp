@@ -25,23 +25,6 @@ std::string FirstLine(const char* text) {
   return std::string(all.substr(0, all.find('\n')));
 }
 
-[[noreturn]] void ThrowEnvironment(const std::string& what, const std::string& where) {
-  throw Error(
-      ErrorCode::kEnvironment, "COM001", what, where,
-      "start the program with `trireme launch`, torchrun or srun, which set the variables, or set RANK, WORLD_SIZE, "
-      "MASTER_ADDR and MASTER_PORT on every rank");
-}
-
-int ReadInt(const char* name, int64_t lowest, int64_t highest, std::optional<int> absent) {
-  const std::optional<int64_t> value = env::Integer(name);
-  if (!value && absent) return *absent;
-  if (!value) ThrowEnvironment("the variable is not set, while WORLD_SIZE is above 1", name);
-  if (*value < lowest || *value > highest) {
-    ThrowEnvironment(fmt::format("{} lies outside {} .. {}", *value, lowest, highest), name);
-  }
-  return static_cast<int>(*value);
-}
-
 [[noreturn]] void ThrowConnect(const RendezvousInfo& info, bool server, const char* text, double seconds) {
   const std::string reason = FirstLine(text);
   if (server && (reason.find("EADDRINUSE") != std::string::npos || reason.find("in use") != std::string::npos)) {
@@ -89,23 +72,6 @@ void QuietLibTorch() {
 std::vector<uint8_t> ToBytes(std::string_view text) { return {text.begin(), text.end()}; }
 
 }  // namespace
-
-RendezvousInfo RendezvousInfo::FromEnvironment() {
-  RendezvousInfo info;
-  info.world = ReadInt("WORLD_SIZE", 1, 1 << 24, 1);
-  const bool several = info.world > 1;
-  info.rank = ReadInt("RANK", 0, info.world - 1, several ? std::nullopt : std::optional<int>(0));
-  info.local_rank = ReadInt("LOCAL_RANK", 0, info.world - 1, 0);
-  info.master_port = ReadInt("MASTER_PORT", 1, 65535, several ? std::nullopt : std::optional<int>(info.master_port));
-  if (const auto address = env::Text("MASTER_ADDR")) {
-    info.master_addr = *address;
-  } else if (several) {
-    ThrowEnvironment("the variable is not set, while WORLD_SIZE is above 1", "MASTER_ADDR");
-  }
-  info.hosts_store = !env::Flag("TORCHELASTIC_USE_AGENT_STORE");
-  if (const auto count = env::Integer("TORCHELASTIC_RESTART_COUNT")) info.prefix = fmt::format("start{}/", *count);
-  return info;
-}
 
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Store::~Store() = default;

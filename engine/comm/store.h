@@ -18,6 +18,7 @@ struct RendezvousInfo {
   int rank = 0;
   int local_rank = 0;  // rank within the host
   int world = 1;
+  int local_world = 1;  // ranks on this host
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::chrono::milliseconds timeout{300'000};
@@ -25,9 +26,10 @@ struct RendezvousInfo {
   std::string prefix;            // of every key, so that a restarted job does not read the keys of its predecessor
   std::optional<int> listen_fd;  // rank 0: a socket that already listens on master_port; the store takes it over
 
-  // Reads RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and torchrun's TORCHELASTIC_USE_AGENT_STORE and
-  // TORCHELASTIC_RESTART_COUNT. None set: rank 0 of 1. Throws Error{kEnvironment} COM001 naming what is missing or
-  // wrong.
+  // Reads RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and torchrun's
+  // TORCHELASTIC_USE_AGENT_STORE and TORCHELASTIC_RESTART_COUNT. Without WORLD_SIZE, what mpirun (Open MPI, MPICH,
+  // Intel MPI) or srun say of this process; on one host they need no MASTER_ADDR and MASTER_PORT. None set: rank 0
+  // of 1. Throws Error{kEnvironment} COM001 naming what is missing or wrong.
   static RendezvousInfo FromEnvironment();
 };
 

@@ -58,7 +58,8 @@ RankWorld RankWorld::FromEnvironment(const std::string& device) {
 #ifdef TRIREME_HAS_CUDA
   if (world.device.is_cuda()) cudaSetDevice(world.device.index());
 #endif
-  if (const auto threads = env::FirstInteger("OMP_NUM_THREADS"); threads && *threads >= 1 && std::in_range<int>(*threads))
+  if (const auto threads = env::FirstInteger("OMP_NUM_THREADS");
+      threads && *threads >= 1 && std::in_range<int>(*threads))
     at::set_num_threads(static_cast<int>(*threads));
   world.store = Store::Connect(info);
   std::vector<int> ranks(static_cast<size_t>(info.world));

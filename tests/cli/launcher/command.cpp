@@ -26,16 +26,10 @@ double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 // What a test machine may have set, and a test must not inherit.
 bool MustNotLeak(const std::string& name) {
-  static const std::set<std::string> kNames = {"RANK",
-                                               "WORLD_SIZE",
-                                               "LOCAL_RANK",
-                                               "CUDA_VISIBLE_DEVICES",
-                                               "OMP_NUM_THREADS",
-                                               "SLURM_PROCID",
-                                               "SLURM_STEP_NUM_TASKS",
-                                               "TRIREME_EXPECT_VERSION",
-                                               "PMI_SIZE",
-                                               "OMPI_COMM_WORLD_SIZE"};
+  static const std::set<std::string> kNames = {
+      "RANK",         "WORLD_SIZE",           "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+      "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "PMI_RANK",   "OMPI_COMM_WORLD_RANK", "TRIREME_EXPECT_VERSION",
+      "PMI_SIZE",     "OMPI_COMM_WORLD_SIZE"};
   return kNames.contains(name);
 }
 

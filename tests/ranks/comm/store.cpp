@@ -44,10 +44,29 @@ struct Environment {  // restores what it changes
   static constexpr const char* kNames[] = {"RANK",
                                            "LOCAL_RANK",
                                            "WORLD_SIZE",
+                                           "LOCAL_WORLD_SIZE",
                                            "MASTER_ADDR",
                                            "MASTER_PORT",
                                            "TORCHELASTIC_USE_AGENT_STORE",
-                                           "TORCHELASTIC_RESTART_COUNT"};
+                                           "TORCHELASTIC_RESTART_COUNT",
+                                           "OMPI_COMM_WORLD_SIZE",
+                                           "OMPI_COMM_WORLD_RANK",
+                                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                           "PMI_SIZE",
+                                           "PMI_RANK",
+                                           "MPI_LOCALRANKID",
+                                           "MPI_LOCALNRANKS",
+                                           "SLURM_JOB_ID",
+                                           "SLURM_STEP_ID",
+                                           "SLURM_STEP_NUM_TASKS",
+                                           "SLURM_STEP_NUM_NODES",
+                                           "SLURM_STEP_TASKS_PER_NODE",
+                                           "SLURM_NNODES",
+                                           "SLURM_NTASKS",
+                                           "SLURM_PROCID",
+                                           "SLURM_LOCALID",
+                                           "SLURM_NODEID"};
 };
 
 TEST(Rendezvous, NothingSetIsOneProcessWithoutAStore) {
@@ -70,6 +89,7 @@ TEST(Rendezvous, ReadsWhatALauncherSets) {
   EXPECT_EQ(info.rank, 5);
   EXPECT_EQ(info.local_rank, 1);
   EXPECT_EQ(info.world, 8);
+  EXPECT_EQ(info.local_world, 8);
   EXPECT_EQ(info.master_addr, "node0");
   EXPECT_EQ(info.master_port, 2345);
   EXPECT_FALSE(info.hosts_store);
@@ -91,6 +111,136 @@ TEST(Rendezvous, NamesTheVariableThatIsMissingOrWrong) {
     const Environment environment({{"WORLD_SIZE", "two"}});
     EXPECT_TRUE(Contains(Caught("ENV001", [] { RendezvousInfo::FromEnvironment(); }), "WORLD_SIZE"));
   }
+}
+
+// Rank, ranks, and the same on this host.
+std::string Place(const RendezvousInfo& info) {
+  return std::to_string(info.rank) + " of " + std::to_string(info.world) + ", here " + std::to_string(info.local_rank) +
+         " of " + std::to_string(info.local_world);
+}
+
+using Values = std::initializer_list<std::pair<const char*, const char*>>;
+
+std::string PlaceWith(Values values) {
+  const Environment environment(values);
+  return Place(RendezvousInfo::FromEnvironment());
+}
+
+TEST(Rendezvous, MpirunOnOneHostIsOneJob) {
+  const Environment environment({{"OMPI_COMM_WORLD_SIZE", "4"},
+                                 {"OMPI_COMM_WORLD_RANK", "3"},
+                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  const auto info = RendezvousInfo::FromEnvironment();
+  EXPECT_EQ(Place(info), "3 of 4, here 3 of 4");
+  EXPECT_EQ(info.master_addr, "127.0.0.1");
+  EXPECT_EQ(info.master_port, 29500);
+  EXPECT_TRUE(info.hosts_store);
+}
+
+TEST(Rendezvous, MpichAndIntelMpi) {
+  EXPECT_EQ(PlaceWith({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}),
+            "1 of 2, here 1 of 2");
+  EXPECT_EQ(PlaceWith({{"PMI_SIZE", "4"},
+                       {"PMI_RANK", "3"},
+                       {"MPI_LOCALRANKID", "1"},
+                       {"MPI_LOCALNRANKS", "2"},
+                       {"MASTER_ADDR", "node0"}}),
+            "3 of 4, here 1 of 2");
+  const Environment environment({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}, {"MASTER_ADDR", "node0"}});
+  EXPECT_TRUE(Contains(Caught("COM001", [] { RendezvousInfo::FromEnvironment(); }), "LOCAL_RANK"));
+}
+
+TEST(Rendezvous, SrunStartsOneJob) {
+  const Values one_host = {{"SLURM_JOB_ID", "77"},        {"SLURM_STEP_ID", "0"},       {"SLURM_NTASKS", "2"},
+                           {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"},        {"SLURM_LOCALID", "1"},
+                           {"SLURM_NNODES", "2"},         {"SLURM_STEP_NUM_NODES", "1"}};
+  const Environment environment(one_host);
+  const auto info = RendezvousInfo::FromEnvironment();
+  EXPECT_EQ(Place(info), "1 of 2, here 1 of 2");
+  EXPECT_EQ(info.master_addr, "127.0.0.1");
+  EXPECT_EQ(info.prefix, "slurm77.0/");
+}
+
+TEST(Rendezvous, SrunOnSeveralHostsNeedsTheAddressOfRank0) {
+  {
+    const Environment environment({{"SLURM_STEP_NUM_TASKS", "11"},
+                                   {"SLURM_PROCID", "9"},
+                                   {"SLURM_LOCALID", "1"},
+                                   {"SLURM_NODEID", "2"},
+                                   {"SLURM_STEP_NUM_NODES", "3"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"},
+                                   {"MASTER_ADDR", "node0"},
+                                   {"MASTER_PORT", "2345"}});
+    const auto info = RendezvousInfo::FromEnvironment();
+    EXPECT_EQ(Place(info), "9 of 11, here 1 of 3");
+    EXPECT_EQ(info.master_addr, "node0");
+    EXPECT_EQ(info.master_port, 2345);
+  }
+  const Environment environment(
+      {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}, {"SLURM_NNODES", "2"}});
+  const std::string text = Caught("COM001", [] { RendezvousInfo::FromEnvironment(); });
+  EXPECT_TRUE(Contains(text, "MASTER_ADDR") && Contains(text, "srun started 4 ranks") && Contains(text, "scontrol"))
+      << text;
+}
+
+TEST(Rendezvous, ABatchScriptIsOneProcess) {
+  EXPECT_EQ(PlaceWith({{"SLURM_JOB_ID", "77"},
+                       {"SLURM_NTASKS", "8"},
+                       {"SLURM_NNODES", "2"},
+                       {"SLURM_PROCID", "0"},
+                       {"SLURM_LOCALID", "0"},
+                       {"SLURM_NODEID", "0"}}),
+            "0 of 1, here 0 of 1");
+  EXPECT_EQ(PlaceWith({{"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}),
+            "0 of 1, here 0 of 1");
+}
+
+// On other nodes than its own, mpirun starts its helper with srun, whose variables the ranks inherit.
+TEST(Rendezvous, MpirunWithinSlurmCountsBeforeItsHelpers) {
+  EXPECT_EQ(PlaceWith({{"OMPI_COMM_WORLD_SIZE", "8"},
+                       {"OMPI_COMM_WORLD_RANK", "5"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                       {"SLURM_STEP_NUM_TASKS", "2"},
+                       {"SLURM_PROCID", "1"},
+                       {"SLURM_LOCALID", "0"},
+                       {"MASTER_ADDR", "node0"}}),
+            "5 of 8, here 1 of 4");
+  // srun --mpi=pmi2 sets both, and PMI's say nothing of the host.
+  EXPECT_EQ(PlaceWith({{"PMI_SIZE", "2"},
+                       {"PMI_RANK", "1"},
+                       {"SLURM_STEP_NUM_TASKS", "2"},
+                       {"SLURM_PROCID", "1"},
+                       {"SLURM_LOCALID", "1"},
+                       {"SLURM_STEP_NUM_NODES", "1"}}),
+            "1 of 2, here 1 of 2");
+}
+
+TEST(Rendezvous, OwnVariablesCountBeforeThoseOfAStarter) {
+  EXPECT_EQ(PlaceWith({{"WORLD_SIZE", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}}),
+            "0 of 1, here 0 of 1");
+  EXPECT_EQ(PlaceWith({{"LOCAL_RANK", "0"},
+                       {"LOCAL_WORLD_SIZE", "1"},
+                       {"SLURM_STEP_NUM_TASKS", "4"},
+                       {"SLURM_PROCID", "3"},
+                       {"SLURM_LOCALID", "1"},
+                       {"MASTER_ADDR", "node0"}}),
+            "3 of 4, here 0 of 1");
+  const Environment environment(
+      {{"RANK", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_NODES", "1"}});
+  const std::string text = Caught("COM001", [] { RendezvousInfo::FromEnvironment(); });
+  EXPECT_TRUE(Contains(text, "SLURM_PROCID=3")) << text;
+}
+
+TEST(Rendezvous, AStarterThatContradictsItselfIsNamed) {
+  {
+    const Environment environment({{"PMI_SIZE", "2"}, {"PMI_RANK", "2"}, {"MPI_LOCALRANKID", "0"}});
+    EXPECT_TRUE(
+        Contains(Caught("COM001", [] { RendezvousInfo::FromEnvironment(); }), "PMI_RANK: 2 lies outside 0 .. 1"));
+  }
+  const Environment environment({{"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_TRUE(Contains(Caught("COM001", [] { RendezvousInfo::FromEnvironment(); }), "SLURM_PROCID"));
 }
 
 TEST(StoreRanks, KeysCountersAndBarriers) {

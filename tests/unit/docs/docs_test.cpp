@@ -105,7 +105,8 @@ TEST(Docs, EveryEnvironmentVariableStandsInTheReadme) {
       EXPECT_EQ(std::string::npos, text.find("getenv("))
           << path << " reads the environment itself: use engine/base/env.h";
     }
-    for (const std::string& name : Matches(text, "(?:getenv|env::(?:Text|Integer|Flag))\\(\\s*\"([A-Z][A-Z0-9_]+)\"")) {
+    for (const std::string& name :
+         Matches(text, "(?:getenv|ReadInt|env::(?:Text|Integer|FirstInteger|Flag))\\(\\s*\"([A-Z][A-Z0-9_]+)\"")) {
       EXPECT_NE(std::string::npos, readme.find("`" + name + "`"))
           << name << ", read in " << path << ", is not in README.md";
     }
