@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <functional>
 
 #include "checkpoint/find.h"
 #include "checkpoint/hdf5/index.h"
@@ -17,6 +16,7 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::IdOf;
 using testing::Save;
 using testing::SaveRequest;
 using testing::TemporaryRoot;
@@ -25,15 +25,6 @@ std::string Text(const fs::path& path) { return trireme::ReadFile(path, ErrorCod
 void Put(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
-}
-
-std::string IdOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.id();
-  }
-  return "";
 }
 
 class Damage : public ::testing::Test {

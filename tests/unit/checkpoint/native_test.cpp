@@ -14,18 +14,10 @@ namespace trireme::checkpoint {
 namespace {
 
 using testing::Difference;
+using testing::IdOf;
 using testing::Save;
 using testing::SaveRequest;
 using testing::TemporaryRoot;
-
-std::string IdOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.id();
-  }
-  return "";
-}
 
 TEST(Native, CKP_03_RoundTripTellsTensorsStatesAndNotes) {
   const TemporaryRoot root;

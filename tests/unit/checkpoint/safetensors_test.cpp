@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 
 #include "checkpoint/huggingface.h"
 #include "checkpoint/verify.h"
@@ -16,16 +15,8 @@ namespace {
 
 using checkpoint::CheckpointReader;
 using checkpoint::Order;
+using checkpoint::testing::IdOf;
 using checkpoint::testing::TemporaryRoot;
-
-std::string IdOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.id();
-  }
-  return "";
-}
 
 std::vector<float> Sequence(size_t count, float first) {
   std::vector<float> out(count);
