@@ -30,18 +30,14 @@ const std::map<std::string, Rooms>& Arrows() {
         {"engine/comm", {}},
         {"engine/optim", {"engine/kernels", "engine/comm"}},
         {"engine/zero", {"engine/optim", "engine/kernels", "engine/comm"}},
-        {"engine/parallel", {"engine/kernels", "engine/comm"}},
-        {"engine/model", {"engine/parallel", "engine/kernels", "engine/comm"}},
+        {"engine/model", {"engine/kernels", "engine/comm"}},
         {"engine/execute", {"engine/model", "engine/zero", "engine/kernels", "engine/comm"}},
-        {"engine/monitor", {}},
-        {"checkpoint/torch_bridge", {"checkpoint"}},
         {"engine/trainer",
-         {"engine/execute", "engine/model", "engine/parallel", "engine/zero", "engine/optim", "engine/kernels",
-          "engine/comm", "engine/monitor", "engine/data", "checkpoint", "checkpoint/torch_bridge"}},
+         {"engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels", "engine/comm",
+          "engine/data", "checkpoint"}},
         {"engine/cli:trireme-engine",
-         {"engine/trainer", "engine/execute", "engine/model", "engine/parallel", "engine/zero", "engine/optim",
-          "engine/kernels", "engine/comm", "engine/monitor", "engine/data", "checkpoint", "checkpoint/torch_bridge",
-          "launcher", "engine/cli:trireme"}},
+         {"engine/trainer", "engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels",
+          "engine/comm", "engine/data", "checkpoint", "launcher", "engine/cli:trireme"}},
     };
     std::map<std::string, Rooms> all = below;
     for (auto& [room, targets] : above) {
@@ -157,7 +153,6 @@ std::vector<Include> IncludesOf(const std::string& text) {
 }
 
 std::string RoomOf(const std::string& path, const std::set<std::string>& engine_sources) {
-  if (StartsWith(path, "checkpoint/torch_bridge.")) return "checkpoint/torch_bridge";
   if (StartsWith(path, "engine/cli/"))
     return engine_sources.count(path) ? "engine/cli:trireme-engine" : "engine/cli:trireme";
   const size_t first = path.find('/');

@@ -31,7 +31,7 @@ Tree ReadTree(const std::string& root);
 // The #include lines of one file.
 std::vector<Include> IncludesOf(const std::string& text);
 
-// "engine/plan", "parsers", "checkpoint/torch_bridge", "engine/cli:trireme", "engine/cli:trireme-engine",
+// "engine/plan", "parsers", "engine/cli:trireme", "engine/cli:trireme-engine",
 // "tests/unit/plan", "examples"; "" for a file outside of every room. `engine_sources`: the files of engine/cli that
 // belong to trireme-engine alone.
 std::string RoomOf(const std::string& path, const std::set<std::string>& engine_sources);

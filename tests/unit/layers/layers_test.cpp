@@ -51,7 +51,6 @@ TEST(Layers, LibTorchBelowTheLineIsFoundAlsoInTests) {
     EXPECT_EQ(1U, CheckLayers({{"checkpoint/hdf5/reader.cpp", line}}).size()) << header;
     EXPECT_EQ(1U, CheckLayers({{"tests/unit/schedule/zero_test.cpp", line}}).size()) << header;
     EXPECT_EQ(0U, CheckLayers({{"engine/zero/update.cpp", line}}).size()) << header;
-    EXPECT_EQ(0U, CheckLayers({{"checkpoint/torch_bridge.cpp", line}}).size()) << header;
     EXPECT_EQ(0U, CheckLayers({{"tests/unit/zero/update_test.cpp", line}}).size()) << header;
   }
 }
