@@ -44,7 +44,8 @@ std::vector<std::string> Matches(const std::string& text, const std::string& pat
 // "DAT003" as a string literal -> a file that has it.
 std::map<std::string, std::string> IdsOfTheSources() {
   std::map<std::string, std::string> ids;
-  for (const fs::path& file : FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu", ".cuh"})) {
+  for (const fs::path& file :
+       FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu", ".cuh"})) {
     for (const std::string& id : Matches(ReadText(file), "\"([A-Z]{3}[0-9]{3})\""))
       ids[id] = fs::relative(file, kRoot).string();
   }
@@ -99,7 +100,8 @@ TEST(Docs, DOC_06_EverySectionSaysCauseCheckAndFixOfALivingId) {
 // name.
 TEST(Docs, EveryEnvironmentVariableStandsInTheReadme) {
   const std::string readme = ReadText(kRoot / "README.md");
-  for (const fs::path& file : FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu", ".cuh"})) {
+  for (const fs::path& file :
+       FilesUnder({"engine", "parsers", "checkpoint", "launcher"}, {".h", ".cpp", ".cu", ".cuh"})) {
     const std::string path = fs::relative(file, kRoot).string(), text = ReadText(file);
     if (!path.starts_with("engine/base/env") && !path.starts_with("launcher/")) {
       EXPECT_EQ(std::string::npos, text.find("getenv("))
@@ -113,12 +115,61 @@ TEST(Docs, EveryEnvironmentVariableStandsInTheReadme) {
   }
 }
 
-// [text](path) to a file of the tree.
-TEST(Docs, LinksBetweenDocumentsLeadSomewhere) {
-  std::vector<fs::path> files = FilesUnder({"docs", "examples", "configs", "engine", "checkpoint", "tests"}, {".md"});
+// The rows of engine/cli/commands.h.
+std::set<std::string> Commands() {
+  const std::vector<std::string> names =
+      Matches(ReadText(kRoot / "engine/cli/commands.h"), "\\{\"([a-z]+)\",\\s+\"[^\"]+\",\\s+Program::");
+  return {names.begin(), names.end()};
+}
+
+std::vector<fs::path> Documents() {
+  std::vector<fs::path> files =
+      FilesUnder({"docs", "examples", "configs", "engine", "checkpoint", "launcher", "parsers", "tests"}, {".md"});
   for (const char* name : {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"})
     files.push_back(kRoot / name);
+  return files;
+}
+
+// What follows the program's name in `text` and is no command.
+std::vector<std::string> NoCommands(const std::string& text) {
+  std::vector<std::string> found;
+  for (const std::string& word : Matches(text, "\\btrireme ([a-z][a-z-]*)")) {
+    if (word != "is" && Commands().count(word) == 0) found.push_back(word);
+  }
+  return found;
+}
+
+// In messages, comments and documents alike: `trireme WORD` is a command that there is.
+TEST(Docs, CommandsThatAreNamedExist) {
+  ASSERT_TRUE(Commands().count("train") && Commands().count("launch"));
+  EXPECT_EQ(std::vector<std::string>{"doktor"}, NoCommands("run `trireme doktor`; `trireme plan` says, trireme is"));
+  std::vector<fs::path> files = Documents();
+  for (const fs::path& file :
+       FilesUnder({"engine", "parsers", "checkpoint", "launcher", "examples"}, {".h", ".cpp", ".cu", ".cuh"}))
+    files.push_back(file);
   for (const fs::path& file : files) {
+    for (const std::string& word : NoCommands(ReadText(file)))
+      ADD_FAILURE() << file << " speaks of `trireme " << word << "`, which is no command";
+  }
+}
+
+// `Suite.Name` in the list of cases is a test of the tree.
+TEST(Docs, TestsThatTheCasesNameExist) {
+  std::set<std::string> tests;
+  const std::regex head("\\bTEST(?:_F|_P)?\\(\\s*(\\w+),\\s*(\\w+)\\)");
+  for (const fs::path& file : FilesUnder({"tests"}, {".cpp"})) {
+    const std::string text = ReadText(file);
+    for (std::sregex_iterator it(text.begin(), text.end(), head), end; it != end; ++it)
+      tests.insert((*it)[1].str() + "." + (*it)[2].str());
+  }
+  const std::vector<std::string> named = Matches(ReadText(kRoot / "docs/cases.md"), "`([A-Z]\\w+\\.[A-Z]\\w+)`");
+  ASSERT_GT(named.size(), 30U);
+  for (const std::string& name : named) EXPECT_TRUE(tests.count(name)) << "docs/cases.md names " << name;
+}
+
+// [text](path) to a file of the tree.
+TEST(Docs, LinksBetweenDocumentsLeadSomewhere) {
+  for (const fs::path& file : Documents()) {
     ASSERT_TRUE(fs::exists(file)) << file;
     for (std::string target : Matches(ReadText(file), "\\]\\(([^)\\s]+)\\)")) {
       if (target.find("://") != std::string::npos || target.starts_with("#")) continue;
