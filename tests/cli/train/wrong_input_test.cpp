@@ -100,7 +100,7 @@ TEST(WrongInput, MissingDataAndMissingCheckpoint) {
 
 TEST(WrongInput, FlagsOfGenerate) {
   ExpectError(RunTrireme({"generate", "--prompt", "x"}), 2, {"USE003", "--load", "fix:"});
-  ExpectError(RunTrireme({"generate", "--lode", "x"}), 2, {"USE001", "did you mean --load?"});
+  ExpectError(RunTrireme({"generate", "--promt", "x"}), 2, {"USE001", "did you mean --prompt?"});
   ExpectError(RunTrireme({"generate", "--load", "x", "--max_new_tokens", "many"}), 2, {"USE002", "many"});
   ExpectError(RunTrireme({"generate", "--load", "x", "--top-k", "-1"}), 2, {"USE002", "--top-k", "-1"});
   const Outcome help = RunTrireme({"generate", "--help"});
