@@ -263,6 +263,25 @@ TEST(StoreRanks, KeysCountersAndBarriers) {
             }));
 }
 
+TEST(StoreRanks, TasksOfSrunMeet) {
+  EXPECT_EQ("", RunRanks(2, 60, [](RankContext& ctx) {
+              const std::string rank = std::to_string(ctx.rank), port = std::to_string(ctx.rendezvous.master_port);
+              const Environment environment({{"SLURM_STEP_NUM_TASKS", "2"},
+                                             {"SLURM_STEP_NUM_NODES", "1"},
+                                             {"SLURM_PROCID", rank.c_str()},
+                                             {"SLURM_LOCALID", rank.c_str()},
+                                             {"MASTER_PORT", port.c_str()}});
+              RendezvousInfo info = RendezvousInfo::FromEnvironment();
+              info.listen_fd = ctx.rendezvous.listen_fd;
+              const auto store = Store::Connect(info);
+              ASSERT_NE(store, nullptr);
+              store->Add("sum", 1 + ctx.rank);
+              store->Barrier("added", milliseconds(10'000));
+              EXPECT_EQ(store->Add("sum", 0), 3);
+              store->Barrier("end", milliseconds(10'000));
+            }));
+}
+
 TEST(StoreRanks, ABarrierNamesTheMissingRanksAndAGetItsKey) {
   EXPECT_EQ("", RunRanks(3, 60, [](RankContext& ctx) {
               const auto store = ctx.store();
