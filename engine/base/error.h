@@ -26,7 +26,7 @@ int ExitCode(ErrorCode code);
 
 class Error : public std::runtime_error {
  public:
-  // `id` is stable (CFG012) and has a section in docs/errors.md; `where` is a file, key, rank or host ("" if nowhere);
+  // `id` is stable (CFG012) and has a section in docs/errors/; `where` is a file, key, rank or host ("" if nowhere);
   // `fix` says what to do.
   Error(ErrorCode code, std::string id, std::string what, std::string where, std::string fix);
 

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/env.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/version.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_exec.h"
 #include "engine/cli/leave.h"
+#include "engine/comm/store.h"
 
 namespace {
 
@@ -41,7 +41,7 @@ int Dispatch(const std::vector<std::string>& words) {
 
 // Ranks after the first speak from warnings up, with their label.
 void LabelRank() {
-  const int64_t rank = trireme::env::Integer("RANK").value_or(0);
+  const int rank = trireme::RendezvousInfo::FromEnvironment().rank;
   if (rank > 0) trireme::log::SetRank(fmt::format("rank {}", rank), trireme::log::Level::kWarn);
 }
 

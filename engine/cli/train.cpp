@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "engine/base/bytes.h"
+#include "engine/base/env.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/version.h"
@@ -229,6 +230,7 @@ int RunTrain(Arguments arguments) {
     fmt::print("{}", TrainHelp());
     return 0;
   }
+  CheckLocalRank(options.local_rank, env::Integer("LOCAL_RANK"));
   const RendezvousInfo place = RendezvousInfo::FromEnvironment();
   const Resolved resolved = Resolve(options, place.world, place.rank == 0);
   RankWorld world = RankWorld::FromEnvironment(options.device);

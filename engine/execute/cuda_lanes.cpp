@@ -17,7 +17,7 @@ namespace {
 void Check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   throw Error(ErrorCode::kDevice, "EXE001", std::string(call) + " failed: " + cudaGetErrorString(status), "",
-              "see docs/errors/execute.md");
+              "see EXE001 in docs/errors/trainer.md");
 }
 
 class CudaLanes : public Lanes {

@@ -30,6 +30,9 @@ int CountGpus() {
 
 at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local_world) {
   const int gpus = CountGpus();
+  // srun --gpus-per-task=1 and the like: each rank is shown a GPU of its own.
+  if (wanted != "cpu" && gpus == 1 && local_world > 1 && env::Text("CUDA_VISIBLE_DEVICES"))
+    return at::Device(at::kCUDA, 0);
   if (wanted == "cpu" || (wanted.empty() && gpus < std::max<int64_t>(1, local_world))) return at::kCPU;
   if (local_rank >= gpus) {
     throw Error(ErrorCode::kDevice, "TRN001",

@@ -68,7 +68,7 @@ void Collect(Trainer& trainer, Weights& weights) {
     std::vector<double>& whole = weights[slice.segment->parameter.name];
     whole.resize(static_cast<size_t>(logical), NAN);
     const at::Tensor part =
-        state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).to(at::kDouble).contiguous();
+        state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).cpu().to(at::kDouble).contiguous();
     std::copy_n(part.const_data_ptr<double>(), slice.count, whole.begin() + slice.held_begin);
   }
 }
