@@ -69,6 +69,16 @@ std::string LikelyCause(const JobEnd& job, const RankEnd& end) {
   return "";
 }
 
+// Whether a rank whose output went to the console showed the same error: what ranks find out together is read once.
+bool StandsAbove(const JobEnd& job, const RankEnd& end) {
+  const auto error = std::find_if(end.tail.begin(), end.tail.end(),
+                                  [](const std::string& line) { return line.starts_with("error "); });
+  if (error == end.tail.end()) return false;
+  return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const RankEnd& other) {
+    return other.shown && std::find(other.tail.begin(), other.tail.end(), *error) != other.tail.end();
+  });
+}
+
 std::string RenderFirst(const JobEnd& job, const RankEnd& end) {
   std::string text = fmt::format("[launcher] rank {} (local rank {}, {}) on host {}, pid {}, after {}: {}\n", end.rank,
                                  end.rank, end.device, job.host, end.pid, ElapsedTime(end.seconds), HowItEnded(end));
@@ -77,6 +87,8 @@ std::string RenderFirst(const JobEnd& job, const RankEnd& end) {
   if (end.start_error != 0) return text;
   if (end.shown)
     return text + fmt::format("[launcher] the last lines of rank {} stand above (all: {})\n", end.rank, end.log);
+  if (StandsAbove(job, end))
+    return text + fmt::format("[launcher] its error is the one that stands above (all: {})\n", end.log);
   if (end.tail.empty()) return text + fmt::format("[launcher] rank {} printed nothing\n", end.rank);
   text += fmt::format("[launcher] last {} lines of rank {} (all: {}):\n", end.tail.size(), end.rank, end.log);
   for (const std::string& line : end.tail) text += "  | " + line + "\n";

@@ -67,7 +67,8 @@ void AddParts(checkpoint::RankWriter& writer, const RankState& state, const Opti
   }
 }
 
-checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const SaveRequest& request) {
+checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const OptimizerConfig& optimizer,
+                                          const SaveRequest& request) {
   const Plan& plan = state.plan();
   checkpoint::CheckpointMetadata metadata;
   metadata.topology.world = plan.topology.world_size();
@@ -79,6 +80,7 @@ checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const SaveRequ
   metadata.trainer_state = request.trainer_state;
   metadata.data_position = request.data_position;
   metadata.run_config = request.run_config;
+  for (const SavedState& saved : StatesOf(plan, optimizer)) metadata.required_states.emplace_back(saved.name);
   for (const UnitLayout& unit : plan.units) {
     for (const Segment& segment : unit.segments) {
       metadata.parameter_order.push_back(segment.parameter.name);
@@ -180,7 +182,7 @@ void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, Ra
     try {
       std::vector<checkpoint::RankFileSummary> summaries;
       for (const std::string& text : texts) summaries.push_back(checkpoint::RankFileSummary::FromJson(text));
-      checkpoint::CommitCheckpoint(request.root, request.tag, uuid, summaries, MetadataOf(state, request));
+      checkpoint::CommitCheckpoint(request.root, request.tag, uuid, summaries, MetadataOf(state, optimizer, request));
     } catch (const std::exception& error) {
       failure = error.what();
       checkpoint::AbortCheckpoint(request.root, request.tag, uuid);

@@ -65,6 +65,22 @@ TEST(Report, LCH_15_SaysWhoHowAndWhy) {
       "[launcher] exits with return code = 137\n");
 }
 
+// What all ranks found out together was read on the console already.
+TEST(Report, SameErrorOfAnotherRankIsNotRepeated) {
+  JobEnd end;
+  end.host = "node7";
+  end.ranks = {Ended(0, 5.1, 65), Ended(1, 5, 65)};
+  end.ranks[0].shown = true;
+  end.ranks[0].tail = {"step 1", "error TRN010: full", "  fix: free space"};
+  end.ranks[1].tail = {"error TRN010: full", "  fix: free space"};
+  end.first_failure = FirstFailure(end.ranks);
+  const std::string text = RenderReport(end);
+  EXPECT_NE(text.find("its error is the one that stands above"), std::string::npos) << text;
+  EXPECT_EQ(text.find("TRN010"), std::string::npos) << text;
+  end.ranks[1].tail[0] = "error TRN010: another folder";
+  EXPECT_NE(RenderReport(end).find("another folder"), std::string::npos);
+}
+
 TEST(Report, NothingToSay) {
   JobEnd end;
   end.ranks = {Ended(0, 1, 0)};
