@@ -61,7 +61,7 @@ at::Tensor Executor::View(const BufferUse& use) const {
     TRIREME_CHECK(bytes <= use.bytes && use.offset + bytes <= arena_.numel(),
                   Describe(use.key) + " needs " + std::to_string(bytes) + " bytes, the program gave it " +
                       std::to_string(use.bytes));
-    return arena_.narrow(0, use.offset, bytes).view(ToScalarType(dtype)).view(shape);
+    return arena_.narrow(0, use.offset, bytes).view(ScalarTypeOf(dtype)).view(shape);
   };
   const auto unit = [&]() -> const UnitLayout& { return plan.units[static_cast<size_t>(u)]; };
   switch (use.key.kind) {

@@ -3,11 +3,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "engine/base/dtype.h"
+#include "engine/kernels/scalar_type.h"
 
 namespace trireme {
-
-at::ScalarType ScalarTypeOf(DType dtype);
 
 // A contiguous view of `shape` at byte_offset from the first element of `buffer` (contiguous, any type). Shares its
 // storage; no autograd. Bounds and alignment are checked (TRIREME_CHECK).

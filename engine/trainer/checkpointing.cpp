@@ -137,7 +137,7 @@ void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, const st
   TRIREME_CHECK(info != nullptr, "state " + state_name + " of " + tensor + " was not looked up before");
   std::vector<std::byte> raw(static_cast<size_t>(slice.count * SizeOf(info->dtype)));
   reader.ReadFlat(tensor, state_name, slice.held_begin, slice.count, raw, OrderOf(slice));
-  at::Tensor host = at::empty({slice.count}, at::TensorOptions().dtype(ToScalarType(dtype)));
+  at::Tensor host = at::empty({slice.count}, at::TensorOptions().dtype(ScalarTypeOf(dtype)));
   checkpoint::ConvertElements(info->dtype, dtype, raw,
                               {static_cast<std::byte*>(host.mutable_data_ptr()), static_cast<size_t>(host.nbytes())});
   out.copy_(host);

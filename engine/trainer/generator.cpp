@@ -35,7 +35,7 @@ Generator::Generator(const checkpoint::CheckpointReader& reader, at::Device devi
   state_ = std::make_unique<RankState>(plan_, 0, device, RankState::Use::kWeightsOnly);
   LoadTensors(*state_, {}, reader, /*with_moments=*/false);
   units_ = MakeUnits(plan_);
-  const auto of = [&](DType dtype) { return at::TensorOptions().dtype(ToScalarType(dtype)).device(device); };
+  const auto of = [&](DType dtype) { return at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(device); };
   tokens_ = at::zeros({1, context() + 1}, of(DType::kInt32));
   boundary_ = at::zeros({context(), plan_.model.hidden_size}, of(plan_.dtypes.compute));
   next_boundary_ = at::zeros_like(boundary_);

@@ -18,7 +18,7 @@ uint64_t StreamOf(std::string_view name) {  // FNV-1a: the stream of a tensor's 
 }
 
 at::Tensor Flat(int64_t elements, DType dtype, at::Device device) {
-  return at::zeros({elements}, at::TensorOptions().dtype(ToScalarType(dtype)).device(device));
+  return at::zeros({elements}, at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(device));
 }
 
 // Runs of equal decay over [begin, begin + count) of a unit; padding belongs to the run before it (it holds zeros).
@@ -41,32 +41,6 @@ std::vector<DecayRun> MakeDecayRuns(const UnitLayout& unit, int64_t begin, int64
 }
 
 }  // namespace
-
-at::ScalarType ToScalarType(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return at::kDouble;
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-    case DType::kFloat16:
-      return at::kHalf;
-    case DType::kInt64:
-      return at::kLong;
-    case DType::kInt32:
-      return at::kInt;
-    case DType::kInt16:
-      return at::kShort;
-    case DType::kInt8:
-      return at::kChar;
-    case DType::kUInt8:
-      return at::kByte;
-    case DType::kUInt16:
-      return at::kUInt16;
-  }
-  return at::kFloat;
-}
 
 RankState::RankState(const Plan& plan, int dp_rank, at::Device device, Use use)
     : plan_(plan), dp_rank_(dp_rank), device_(device) {

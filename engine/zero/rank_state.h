@@ -10,11 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "engine/kernels/scalar_type.h"
 #include "engine/plan/plan.h"
 
 namespace trireme {
-
-at::ScalarType ToScalarType(DType dtype);
 
 // A run of a rank's own elements with one weight decay: what one call of an update works on.
 struct DecayRun {
