@@ -75,7 +75,8 @@ bool StandsAbove(const JobEnd& job, const RankEnd& end) {
                                   [](const std::string& line) { return line.starts_with("error "); });
   if (error == end.tail.end()) return false;
   return std::any_of(job.ranks.begin(), job.ranks.end(), [&](const RankEnd& other) {
-    return other.shown && std::find(other.tail.begin(), other.tail.end(), *error) != other.tail.end();
+    return other.shown && !other.withheld &&
+           std::find(other.tail.begin(), other.tail.end(), *error) != other.tail.end();
   });
 }
 

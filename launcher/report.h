@@ -19,6 +19,7 @@ struct RankEnd {
   bool after_stop = false;  // the launcher had asked it to end
   bool ended = false;
   bool shown = false;             // its output went to the console
+  bool withheld = false;          // but not all of it: after another rank's failure
   std::string log;                // path
   std::string log_problem;        // why the log is not whole
   std::vector<std::string> tail;  // its last lines

@@ -212,10 +212,11 @@ bool Supervisor::ReadStream(Rank& rank, Stream& stream) {
 
 // After a failure the blamed rank speaks alone: what the others say about its end stands in their logs. While it is not
 // settled whom to blame, their words are held back.
-void Supervisor::Show(const Rank& rank, Stream& stream, std::string_view text) {
+void Supervisor::Show(Rank& rank, Stream& stream, std::string_view text) {
   if (!rank.end.shown) return;
   if (end_.first_failure >= 0 && end_.first_failure != rank.end.rank) {
     if (phase_ == Phase::kRunning || phase_ == Phase::kSettling) stream.held += text;
+    if (!text.empty()) rank.end.withheld = true;
     return;
   }
   if (job_.shown_ranks.size() == 1) {
@@ -266,6 +267,7 @@ void Supervisor::Terminate(double grace_s) {
   for (Rank& rank : ranks_) {
     if (rank.end.rank != end_.first_failure) continue;
     for (Stream& stream : rank.streams) Show(rank, stream, std::exchange(stream.held, ""));
+    rank.end.withheld = false;
   }
   deadline_ = After(grace_s);
   SignalAll(SIGTERM);

@@ -49,7 +49,7 @@ class Supervisor {
   void OnSignal(int signal);
   void ReadControl();
   bool ReadStream(Rank& rank, Stream& stream);  // one read; false: nothing there now
-  void Show(const Rank& rank, Stream& stream, std::string_view text);
+  void Show(Rank& rank, Stream& stream, std::string_view text);
   void Advance();
   void Terminate(double grace_s);
   void Kill();

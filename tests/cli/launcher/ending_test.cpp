@@ -117,6 +117,15 @@ TEST(Ending, LCH_16_RuntimeErrorIsSummedUpAndTheRestIsInFiles) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "noise\n");
 }
 
+// Rank 0 says the same as the rank to blame, but after its end: by then it is not shown any more, so the report must
+// show it.
+TEST(Ending, ErrorThatTheConsoleDidNotShowIsInTheReport) {
+  const Outcome o = RunTrireme(Job(2, {"1:sleep=500", "1:eprint=error TST001: full", "1:exit=65", "0:ignore=15",
+                                       "0:sleep=1500", "0:eprint=error TST001: full", "0:exit=65"}));
+  EXPECT_EQ(o.code, 65);
+  EXPECT_EQ(CountOf(o.err, "error TST001: full"), 1) << o.err;
+}
+
 TEST(Ending, LogsStayAfterAFailureOnly) {
   TempFolder temp;
   const std::map<std::string, std::string> environment = {{"TMPDIR", temp.path().string()}};
