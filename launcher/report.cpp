@@ -65,7 +65,9 @@ std::string LikelyCause(const JobEnd& job, const RankEnd& end) {
       break;
   }
   if (end.signal == 0 && end.exit_code == 127) return "the program, or one that it starts, was not found";
-  if (Suffered(end)) return "it lost contact with another rank; no rank of this machine failed before it";
+  if (Suffered(end))
+    return "it lost contact with another rank, or something outside the program (a port, a file) refused it; no rank "
+           "of this machine failed before it";
   return "";
 }
 

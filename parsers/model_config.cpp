@@ -86,6 +86,11 @@ void CheckVariants(SectionReader& in) {
 }
 
 void CheckShape(const ModelSpec& spec, const std::string& where) {
+  constexpr int64_t kMostLayers = 30'000;
+  if (spec.num_layers > kMostLayers) {
+    Fail("MOD003", fmt::format("{} layers are out of range: at most {}", spec.num_layers, kMostLayers), where,
+         "pass a number in range");
+  }
   if (spec.hidden_size % spec.num_attention_heads != 0) {
     Fail("MOD004", fmt::format("hidden size {} is no multiple of {} heads", spec.hidden_size, spec.num_attention_heads),
          where,

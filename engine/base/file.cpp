@@ -49,6 +49,10 @@ std::string ReadFile(const std::filesystem::path& path, ErrorCode code) {
 }
 
 void WriteFileDurably(const std::filesystem::path& path, std::string_view text, ErrorCode code) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    throw Error(code, "FIL002", "is there and is no regular file: it is not replaced", path.string(), "name a file");
+  }
   std::filesystem::path temporary = path;
   temporary += ".tmp";
   {

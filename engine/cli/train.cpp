@@ -1,17 +1,24 @@
 // `trireme train`: one rank of the trainer.
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "engine/base/bytes.h"
 #include "engine/base/env.h"
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/base/log.h"
+#include "engine/base/strings.h"
 #include "engine/base/version.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/leave.h"
@@ -52,6 +59,64 @@ Resolved Resolve(const TrainOptions& options, int64_t world_size, bool first_ran
   resolved.config = parsed.config;
   PadVocabulary(resolved.model, resolved.config.tensor_parallel.tp_size);
   return resolved;
+}
+
+[[noreturn]] void CannotWrite(const std::string& flag, const std::string& path, const std::string& why,
+                              const std::string& fix) {
+  throw Error(ErrorCode::kEnvironment, "TRN030", why, flag + " " + path, fix);
+}
+
+// A file that is written at the end must be writable at the start, and must not be a device.
+void CheckFile(const std::string& flag, const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.empty()) return;
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+    CannotWrite(flag, path, "is there and is no regular file", "name a file");
+  }
+  const bool existed = fs::exists(path, ignored);
+  std::FILE* file = std::fopen(path.c_str(), "a");
+  if (file == nullptr)
+    CannotWrite(flag, path, std::string("cannot be written: ") + std::strerror(errno),
+                "name a file in a folder that exists");
+  std::fclose(file);
+  if (!existed) fs::remove(path, ignored);
+}
+
+// The folder of checkpoints: it can be written, and holds none of another run.
+void CheckSaveFolder(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  if (options.save.empty()) return;
+  const fs::path folder = options.save;
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure || !fs::is_directory(folder)) {
+    CannotWrite("--save", options.save, failure ? "cannot be made: " + failure.message() : "is no folder",
+                "name a folder that can be written");
+  }
+  CheckFile("--save", (folder / (".probe." + std::to_string(::getpid()))).string());
+  if (options.load.empty() && fs::exists(folder / "latest")) {
+    throw Error(ErrorCode::kCheckpoint, "TRN014",
+                "holds checkpoints of another run (latest: " +
+                    std::string(Trim(ReadFile(folder / "latest", ErrorCode::kCheckpoint))) +
+                    "), and this one would start from the beginning and replace them",
+                "--save " + options.save,
+                "add --load " + options.save + " to go on with that run, or name another folder");
+  }
+}
+
+// What is wrong with the flags beyond their syntax.
+void CheckRequest(const TrainOptions& options, const RendezvousInfo& place) {
+  constexpr int64_t kMostSteps = 1'000'000'000;
+  CheckLocalRank(options.local_rank, env::Integer("LOCAL_RANK"));
+  if (options.train_iters < 1 || options.train_iters > kMostSteps) {
+    throw Error(ErrorCode::kUsage, "TRN015",
+                options.train_iters == 0 ? "is not given" : fmt::format("is {}", options.train_iters), "--train-iters",
+                fmt::format("pass the number of optimizer steps, 1 to {}", kMostSteps));
+  }
+  CheckFile("--trace", options.trace.empty() || place.rank == 0 ? options.trace
+                                                                : options.trace + fmt::format(".rank{}", place.rank));
+  if (place.rank == 0) CheckSaveFolder(options);
 }
 
 void PrintStart(const TrainOptions& options, const Trainer& trainer) {
@@ -110,6 +175,11 @@ class Run {
     train_ = std::move(data.train);
     validation_ = std::move(data.validation);
     position_ = data.position;
+    if (!validation_ && options_.eval_interval > 0) {
+      log::Warn("no evaluation: {}",
+                options_.no_shuffle ? "--no-shuffle trains on the whole file"
+                                    : "the validation part of --split " + options_.split + " holds no whole sample");
+    }
     if (!saved_) return;
     for (const std::string& difference : data::OrderDifferences(*saved_, position_))
       log::Warn("resumed data order: {}", difference);
@@ -230,8 +300,8 @@ int RunTrain(Arguments arguments) {
     fmt::print("{}", TrainHelp());
     return 0;
   }
-  CheckLocalRank(options.local_rank, env::Integer("LOCAL_RANK"));
   const RendezvousInfo place = RendezvousInfo::FromEnvironment();
+  CheckRequest(options, place);
   const Resolved resolved = Resolve(options, place.world, place.rank == 0);
   RankWorld world = RankWorld::FromEnvironment(options.device);
   TrainerSetup setup;

@@ -126,8 +126,9 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
 
 [[noreturn]] void Fail(const std::string& text, const SaveRequest& request) {
   throw Error(ErrorCode::kCheckpoint, "TRN010",
-              "checkpoint " + request.tag + " was not saved; the previous one is still the latest\n  " + text,
-              request.root.string(), "free space or mend the folder, then resume from the previous checkpoint");
+              "checkpoint " + request.tag + " was not saved; earlier checkpoints are untouched\n  " + text,
+              request.root.string(),
+              "free space or mend the folder, then resume from the newest checkpoint, if there is one");
 }
 
 // Reads `count` elements of a held slice, converted to the type of `out` (1-D view of a flat buffer).

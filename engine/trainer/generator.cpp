@@ -18,6 +18,7 @@ namespace {
 
 Plan PlanFor(const checkpoint::CheckpointReader& reader, int64_t context) {
   const checkpoint::CheckpointInfo& info = reader.info();
+  RequireRunState(info.format, info.directory.string());
   const ModelSpec model = ModelFromJson(info.model_config, info.directory.string() + ": model description");
   Config config;  // one rank, fp32, one sequence
   config.batch = {1, 1, 1};

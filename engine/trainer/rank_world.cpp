@@ -38,7 +38,9 @@ at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local
     throw Error(ErrorCode::kDevice, "TRN001",
                 "local rank " + std::to_string(local_rank) + " needs GPU " + std::to_string(local_rank) +
                     ", this host shows " + std::to_string(gpus),
-                "--device cuda", "start at most " + std::to_string(gpus) + " ranks on this host, or use --device cpu");
+                "--device cuda",
+                gpus == 0 ? "use --device cpu"
+                          : "start at most " + std::to_string(gpus) + " ranks on this host, or use --device cpu");
   }
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
 }

@@ -89,6 +89,12 @@ ModelSpec ModelFromJson(std::string_view text, const std::string& where) {
   return m;
 }
 
+void RequireRunState(const std::string& format, const std::string& where) {
+  if (format == "trireme") return;
+  throw Error(ErrorCode::kCheckpoint, "TRN013", "holds weights alone (" + format + "), not the state of a run", where,
+              "name a folder that `trireme train --save` wrote; training starts from such weights with --init-from");
+}
+
 void RequireSameModel(const ModelSpec& saved, const ModelSpec& now, const std::string& where) {
   std::string differences;
   const auto compare = [&](const char* name, const auto& was, const auto& is) {

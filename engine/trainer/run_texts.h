@@ -25,6 +25,9 @@ RunCounters CountersFromJson(std::string_view text, const std::string& where);
 std::string ModelToJson(const ModelSpec& model);
 ModelSpec ModelFromJson(std::string_view text, const std::string& where);
 
+// Throws Error{kCheckpoint, TRN013} for a folder that holds weights alone (Hugging Face).
+void RequireRunState(const std::string& format, const std::string& where);
+
 // Throws Error{kCheckpoint, TRN012} listing every difference that changes what the weights mean.
 void RequireSameModel(const ModelSpec& saved, const ModelSpec& now, const std::string& where);
 

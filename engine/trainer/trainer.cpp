@@ -194,6 +194,7 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
   const checkpoint::CheckpointInfo& info = reader->info();
   for (const std::string& warning : info.warnings) log::Warn("{}", warning);
   const std::string where = info.directory.string();
+  RequireRunState(info.format, where);
   RequireSameModel(ModelFromJson(info.model_config, where + ": model description"), plan_.model, where);
   const std::string optimizer = OptimizerToJson(setup_.config.optimizer);
   if (info.optimizer != optimizer)

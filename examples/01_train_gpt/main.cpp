@@ -2,6 +2,7 @@
 //   01_train_gpt ds_config.json corpus/text [steps]        (corpus/text.bin and .idx: `trireme data build`)
 // Several ranks: trireme launch --num_gpus 2 ./01_train_gpt ds_config.json corpus/text
 #include <cstdio>
+#include <exception>
 #include <string>
 
 #include "engine/base/error.h"
@@ -58,5 +59,8 @@ int main(int argc, char** argv) {
   } catch (const trireme::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return trireme::ExitCode(error.code());
+  } catch (const std::exception& error) {  // std::stol
+    std::fprintf(stderr, "steps must be a number: %s\n", error.what());
+    return 2;
   }
 }

@@ -109,6 +109,24 @@ TEST(WrongInput, FlagsOfGenerate) {
     EXPECT_NE(help.out.find(line), std::string::npos) << line << " is not in\n" << help.out;
 }
 
+TEST(WrongInput, OutputsAreCheckedBeforeTheFirstStep) {
+  const TinyJob job;
+  ExpectError(RunTrireme(job.Train(1, {"--train-iters", "2", "--save", job.Path("text.txt")})), 69,
+              {"--save", "text.txt", "fix:"});
+  ExpectError(RunTrireme(job.Train(1, {"--train-iters", "2", "--trace", "/dev/full"})), 69,
+              {"--trace /dev/full", "no regular file"});
+  ExpectError(RunTrireme(job.Train(1, {"--train-iters", "2", "--log-json", job.Path("nowhere/x")})), 69,
+              {"nowhere/x", "fix:"});
+  ExpectError(RunTrireme(job.Train(1, {})), 2, {"--train-iters", "is not given"});
+}
+
+TEST(WrongInput, ARunFromTheBeginningDoesNotReplaceAnother) {
+  const TinyJob job;
+  ASSERT_EQ(RunTrireme(job.Train(1, {"--train-iters", "2", "--save", job.Path("ckpt")})).code, 0);
+  ExpectError(RunTrireme(job.Train(1, {"--train-iters", "1", "--save", job.Path("ckpt")})), 65,
+              {"global_step2", "another run", "add --load " + job.Path("ckpt")});
+}
+
 TEST(WrongInput, PortInUse) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -163,7 +181,7 @@ TEST(WrongInput, DiskFullAtASaveKeepsThePreviousCheckpoint) {
     std::ofstream(disk + "/filler") << std::string(60 << 20, 'x');
     const Outcome full =
         RunTrireme(job.Train(2, {"--train-iters", "4", "--load", disk + "/ckpt", "--save", disk + "/ckpt"}));
-    ExpectError(full, 65, {"global_step4", "previous one is still the latest", "free"});
+    ExpectError(full, 65, {"global_step4", "earlier checkpoints are untouched", "free"});
     EXPECT_EQ(CountOf(full.err, "error TRN010"), 1) << full.err;
   }
   const Outcome verified = first.code == 0 ? RunTrireme({"inspect", disk + "/ckpt", "--verify"}) : Outcome{};
