@@ -2,6 +2,7 @@
 
 #include <c10/util/Logging.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <thread>
@@ -13,6 +14,16 @@
 
 namespace trireme {
 namespace {
+
+// The connections below write without asking for an error instead of SIGPIPE: a peer that ends at the wrong moment
+// would end this process without a word. A handler of the caller's stays.
+void IgnoreBrokenPipes() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, nullptr);
+  }
+}
 
 using std::chrono::milliseconds;
 
@@ -80,6 +91,7 @@ std::shared_ptr<Store> Store::Connect(const RendezvousInfo& info) {
   TRIREME_CHECK(info.world >= 1 && info.rank >= 0 && info.rank < info.world,
                 fmt::format("rank {} of {}", info.rank, info.world));
   if (info.world == 1) return nullptr;
+  IgnoreBrokenPipes();
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(info.master_port);
   options.isServer = info.rank == 0 && info.hosts_store;

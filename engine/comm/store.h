@@ -35,7 +35,8 @@ struct RendezvousInfo {
 
 class Store {
  public:
-  // Returns when all ranks have joined. nullptr if world is 1.
+  // Returns when all ranks have joined. nullptr if world is 1. From here on SIGPIPE is ignored where its action was the
+  // default: a lost peer is an error, not the end of the process.
   static std::shared_ptr<Store> Connect(const RendezvousInfo& info);
   ~Store();
 

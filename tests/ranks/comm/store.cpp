@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -294,6 +296,19 @@ TEST(StoreRanks, ABarrierNamesTheMissingRanksAndAGetItsKey) {
               }
               store->Get("done");
               store->Barrier("end", milliseconds(10'000));
+            }));
+}
+
+// A connection whose other end is gone gives an error; a signal would end the process without a word.
+TEST(StoreRanks, ALostPeerIsNoSignal) {
+  EXPECT_EQ("", RunRanks(2, 60, [](RankContext& ctx) {
+              ctx.store();
+              int ends[2];
+              ASSERT_EQ(pipe(ends), 0);
+              close(ends[0]);
+              EXPECT_EQ(write(ends[1], "x", 1), -1);
+              EXPECT_EQ(errno, EPIPE);
+              ctx.store()->Barrier("end", milliseconds(10'000));
             }));
 }
 
