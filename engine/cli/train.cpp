@@ -71,10 +71,10 @@ void CheckFile(const std::string& flag, const std::string& path) {
   namespace fs = std::filesystem;
   if (path.empty()) return;
   std::error_code ignored;
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+  const bool existed = fs::exists(path, ignored);
+  if (existed && !fs::is_regular_file(path, ignored)) {
     CannotWrite(flag, path, "is there and is no regular file", "name a file");
   }
-  const bool existed = fs::exists(path, ignored);
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr)
     CannotWrite(flag, path, std::string("cannot be written: ") + std::strerror(errno),
@@ -105,6 +105,11 @@ void CheckSaveFolder(const TrainOptions& options) {
   }
 }
 
+// Each rank traces into a file of its own; "" without --trace.
+std::string TracePath(const TrainOptions& options, int rank) {
+  return options.trace.empty() || rank == 0 ? options.trace : options.trace + fmt::format(".rank{}", rank);
+}
+
 // What is wrong with the flags beyond their syntax.
 void CheckRequest(const TrainOptions& options, const RendezvousInfo& place) {
   constexpr int64_t kMostSteps = 1'000'000'000;
@@ -114,8 +119,7 @@ void CheckRequest(const TrainOptions& options, const RendezvousInfo& place) {
                 options.train_iters == 0 ? "is not given" : fmt::format("is {}", options.train_iters), "--train-iters",
                 fmt::format("pass the number of optimizer steps, 1 to {}", kMostSteps));
   }
-  CheckFile("--trace", options.trace.empty() || place.rank == 0 ? options.trace
-                                                                : options.trace + fmt::format(".rank{}", place.rank));
+  CheckFile("--trace", TracePath(options, place.rank));
   if (place.rank == 0) CheckSaveFolder(options);
 }
 
@@ -263,8 +267,7 @@ class Run {
   void WriteTrace() {
     trainer_.executor().Drain();
     trainer_.executor().set_tracer(nullptr);
-    std::string path = options_.trace;
-    if (!first_rank_) path += fmt::format(".rank{}", trainer_.world().rank);
+    const std::string path = TracePath(options_, trainer_.world().rank);
     tracer_->Write(path);
     tracer_.reset();
     log::Info("trace of {} step(s) in {}: open it in ui.perfetto.dev or chrome://tracing", traced_steps_, path);

@@ -1,6 +1,4 @@
 // Makes every view of a compiled Program once: at each step only kernels and collectives are left to issue.
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <utility>
 

@@ -1,7 +1,6 @@
 #include "engine/trainer/rank_world.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
