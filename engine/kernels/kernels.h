@@ -3,8 +3,8 @@
 //   kernels::LinearForward(x, weight, bias, /*residual=*/{}, y);
 //
 // Common rules.
-// - Compute types: fp64, fp32, bf16. Statistics and reductions are made in fp32 (fp64 for fp64), elementwise results
-// rounded once.
+// - Compute types: fp64, fp32, bf16, fp16. Statistics and reductions are made in fp32 (fp64 for fp64), elementwise
+// results rounded once.
 // - Gradients of weights go to the accumulation type: the compute type itself, or fp32 beside a 16-bit compute type.
 //   `add` false writes, true adds.
 // - Tensors are contiguous and row-major unless said; outputs are passed as const at::Tensor& and written in place. An
@@ -36,10 +36,26 @@ void LayerNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
                        const at::Tensor& weight, const at::Tensor& residual_gradient, const at::Tensor& dx,
                        const at::Tensor& dweight, const at::Tensor& dbias, bool add);
 
+// ---- RMSNorm (arXiv:1910.07467): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + epsilon). Shapes as LayerNorm's.
+void RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon, const at::Tensor& y,
+                    const at::Tensor& rstd);
+// As LayerNormBackward.
+void RmsNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& weight,
+                     const at::Tensor& residual_gradient, const at::Tensor& dx, const at::Tensor& dweight, bool add);
+
 // ---- GELU, tanh form (arXiv:1606.08415, 2; Hugging Face "gelu_new"). Any shape. fc includes the bias. dfc may be
 // dact.
 void GeluTanhForward(const at::Tensor& fc, const at::Tensor& act);
 void GeluTanhBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc);
+
+// ---- GELU, exact form with the error function (Hugging Face "gelu"). As the tanh form.
+void GeluForward(const at::Tensor& fc, const at::Tensor& act);
+void GeluBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc);
+
+// ---- SwiGLU (arXiv:2002.05202): act = silu(gate) * up. gate_up, dgate_up: [T, 2f], a row is gate | up; act, dact: [T,
+// f]. dgate_up may be gate_up.
+void SwiGluForward(const at::Tensor& gate_up, const at::Tensor& act);
+void SwiGluBackward(const at::Tensor& gate_up, const at::Tensor& dact, const at::Tensor& dgate_up);
 
 // ---- Linear. x: [T, in], weight: [out, in], y, dy: [T, out].
 // y = x weight^T (+ bias [out]) (+ residual [T, out]); bias and residual may be {}. y may not alias x or residual.
@@ -52,21 +68,59 @@ void LinearBackwardWeight(const at::Tensor& dy, const at::Tensor& x, const at::T
                           const at::Tensor& workspace);
 void LinearBackwardBias(const at::Tensor& dy, const at::Tensor& dbias, bool add);  // dbias [out] (+)= column sums of dy
 
-// ---- Causal self-attention through LibTorch's fused kernels, scale 1 / sqrt(head size).
+// ---- Heads of a fused query, key and value product. A row of qkv is q heads | k heads | v heads, or, interleaved (as
+// GPT-NeoX), for each head q | k | v. Grouped-query attention (arXiv:2305.13245): query head i reads key head
+// i / (num_heads / num_kv_heads).
 struct AttentionShape {
-  int64_t micro_batch_size = 0, sequence_length = 0, num_heads = 0;
+  int64_t micro_batch_size = 0, sequence_length = 0;
+  int64_t num_heads = 0, num_kv_heads = 0, head_size = 0;
+  bool interleaved = false;  // needs num_kv_heads == num_heads
+  int64_t tokens() const { return micro_batch_size * sequence_length; }
+  int64_t query_width() const { return num_heads * head_size; }
+  int64_t width() const { return (num_heads + 2 * num_kv_heads) * head_size; }
 };
-// qkv: [T, 3h], a row is q heads | k heads | v heads. Replaces `pool` by what the kernel returns: pool[0] is the
-// output, [1] the log-sum-exp, others the kernel's own. They live in LibTorch's allocator.
+
+// ---- Rotary positions (arXiv:2104.09864, in halves as Hugging Face's rotate_half), in place on the queries and keys
+// of qkv [T, width]. cosines, sines: [positions, r], fp32 (fp64 for fp64), r = half of the rotated channels of a head:
+// channel c < r pairs with c + r, channels past 2r stay. Row (b, s) takes position first_position + s. `inverse` turns
+// back: the gradient.
+void Rotate(const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& cosines, const at::Tensor& sines,
+            int64_t first_position, bool inverse);
+
+// ---- Causal self-attention through LibTorch's fused kernels, scale 1 / sqrt(head size).
+// qkv: [T, width]. Replaces `pool` by what the kernel returns: pool[0] is the output, [1] the log-sum-exp, others the
+// kernel's own. They live in LibTorch's allocator.
 void AttentionForward(const at::Tensor& qkv, const AttentionShape& shape, std::vector<at::Tensor>& pool);
-at::Tensor AttentionOutput(const std::vector<at::Tensor>& pool);  // [T, h], a view of pool[0]
-// dqkv: [T, 3h], may not alias qkv. Repeatable on GPUs only with at::globalContext().setDeterministicAlgorithms.
+at::Tensor AttentionOutput(const std::vector<at::Tensor>& pool);  // [T, query width], a view of pool[0]
+// dqkv: [T, width], may not alias qkv. Repeatable on GPUs only with at::globalContext().setDeterministicAlgorithms.
 void AttentionBackward(const at::Tensor& dout, const at::Tensor& qkv, const AttentionShape& shape,
                        const std::vector<at::Tensor>& pool, const at::Tensor& dqkv);
 
+// Generation: writes the new keys and values of qkv (rotated, [T, width]) into the cache (keys, values: [micro,
+// num_kv_heads, capacity, head size], compute type) at positions past .. past + sequence_length - 1, and attends from
+// the new queries to all of them. out: [T, query width]. May allocate.
+void AttentionDecode(const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& keys,
+                     const at::Tensor& values, int64_t past, const at::Tensor& out);
+
+// ---- Dropout whose mask is a function of what is dropped, not of who computes it: no layout, split or recomputation
+// changes it. Philox4x32-10 (Salmon et al., SC11): the key mixes seed and step, the counter is (channel / 4, position,
+// sample, 4 * layer + site).
+struct DropoutKey {
+  double probability = 0;
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t first_sample = 0;  // sample of row (0, 0) in the global batch; row (b, s) is sample first_sample + b
+  int64_t layer = 0;         // 0: embedding, 1 ..: decoder layers
+  int site = 0;              // which dropout of the layer
+  int64_t sequence_length = 0;
+  int64_t first_position = 0, first_channel = 0;  // of element (0, 0); first_channel is a multiple of 4
+};
+// y = (residual, where defined) + x / (1 - probability) where kept, else 0. x, y, residual: [T, width]; y may be x.
+void Dropout(const at::Tensor& x, const at::Tensor& residual, const DropoutKey& key, const at::Tensor& y);
+
 // ---- Embedding. tokens: int32 [micro, seq + 1], the last column is only a label. token_table: [V, h], position_table:
-// [positions, h]. An id outside [0, V) stands for a zero vector without gradient (memory stays safe; the data room has
-// refused such ids).
+// [positions, h], or {} (rotary families). An id outside [0, V) stands for a zero vector without gradient (memory stays
+// safe; the data room has refused such ids).
 void EmbeddingForward(const at::Tensor& tokens, const at::Tensor& token_table, const at::Tensor& position_table,
                       const at::Tensor& x);
 // Each row's sum is made in fp32 (fp64) in the order of tokens and added once. Writing (add false) also zeroes the rows

@@ -163,7 +163,7 @@ class BlockUnit final : public Unit {
   };
 
   kernels::AttentionShape ShapeOf(const UnitArgs& args) const {
-    return {args.micro_batch_size, args.sequence_length, heads_};
+    return {args.micro_batch_size, args.sequence_length, heads_, heads_, hidden_ / heads_};
   }
 
   Activations ActivationsIn(const Tensor& arena, int64_t tokens) {

@@ -18,6 +18,19 @@ struct Saved {
   std::vector<at::Tensor> pool;  // attention output, log-sum-exp, seeds
 };
 
+// Dropout of the residual stream in a training step (kernels::DropoutKey); probability 0: none, and in evaluation.
+struct DropoutArgs {
+  double probability = 0;
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t first_sample = 0;  // of this micro-batch in the global batch
+};
+
+// What generation keeps of one block: [micro, kv heads, capacity, head size], compute type.
+struct KeyValueCache {
+  at::Tensor keys, values;
+};
+
 // Views into buffers that the executor owns; a unit allocates nothing of its own but what LibTorch's attention returns.
 // T = tokens of the micro-batch (micro * sequence), h = hidden_size. Undefined tensors: not used by this call.
 struct UnitArgs {
@@ -38,6 +51,8 @@ struct UnitArgs {
   at::Tensor tied_gradients;  // head: flat gradients of unit 0; if !add_tied_gradients the head also zeroes unit 0's
                               // other segments
   bool add_tied_gradients = true;
+  at::Tensor deferred;  // uint8: BackwardInput fills, BackwardWeight reads (UnitSpec::deferred)
+  DropoutArgs dropout = {};
   double gradient_scale = 1;  // head: d(loss) per token: 1 / (nominal tokens of the step), times the loss scale
   at::Tensor
       step_state;  // double [kStepStateSize] (step_state.h): the head adds the sum of losses and the count of tokens
@@ -48,6 +63,14 @@ class Unit {
   virtual ~Unit() = default;
   virtual void Forward(UnitArgs& args) = 0;
   virtual void Backward(UnitArgs& args) = 0;  // the head has none
+  // Backward in two parts, for schedules that defer weight gradients (arXiv:2401.10241): dx and the norms' gradients
+  // first, the matrices' and biases' gradients later, out of `saved`, `input` and `deferred`. Together they make what
+  // Backward makes. Blocks only, and only where UnitSpec::splits_weights says so.
+  virtual void BackwardInput(UnitArgs& args);
+  virtual void BackwardWeight(UnitArgs& args);
+  // Generation: args.sequence_length new tokens a row at positions past .. past + sequence_length - 1, whose keys and
+  // values join the cache. Embedding (no cache) and blocks.
+  virtual void Decode(UnitArgs& args, KeyValueCache* cache, int64_t past);
   // Head only: logits [rows, padded vocabulary], compute type, of rows first_row.. of args.input, for generation.
   // Columns past the vocabulary mean nothing.
   virtual void Logits(UnitArgs& args, int64_t first_row, const at::Tensor& logits);

@@ -7,6 +7,9 @@
 
 namespace trireme {
 
+void Unit::BackwardInput(UnitArgs&) { TRIREME_CHECK(false, "the unit's backward pass is one piece"); }
+void Unit::BackwardWeight(UnitArgs&) { TRIREME_CHECK(false, "the unit's backward pass is one piece"); }
+void Unit::Decode(UnitArgs&, KeyValueCache*, int64_t) { TRIREME_CHECK(false, "the unit generates no text"); }
 void Unit::Logits(UnitArgs&, int64_t, const at::Tensor&) { TRIREME_CHECK(false, "only the head has logits"); }
 
 at::Tensor ParameterPlace::In(const at::Tensor& flat) const {
@@ -39,6 +42,8 @@ std::vector<std::unique_ptr<Unit>> MakeUnits(const Plan& plan) {
   switch (plan.model.family) {
     case Family::kGpt2:
       return MakeGpt2Units(plan);
+    default:
+      break;
   }
   TRIREME_CHECK(false, "a model family without layers");
 }

@@ -10,7 +10,7 @@ namespace plan_parts {
 UnitLayout LayOutUnit(UnitSpec spec, int dp_size) {
   UnitLayout layout;
   for (const ParameterSpec& parameter : spec.parameters) {
-    const int64_t begin = AlignUp(layout.elements, kSegmentAlignment);
+    const int64_t begin = parameter.joined ? layout.elements : AlignUp(layout.elements, kSegmentAlignment);
     layout.segments.push_back({parameter, begin, parameter.HeldElements()});
     layout.elements = begin + layout.segments.back().count;
   }

@@ -25,6 +25,7 @@ struct ParameterSpec {
   double init_std = 0.02;  // kNormal only
   bool decay = true;       // weight decay (matrices only, unless --decay-all)
   int tp_dim = -1;         // dimension of the held tensor that tensor parallelism splits; -1: replicated
+  bool joined = false;     // begins where the parameter before it ends: one fused product reads both
 
   std::vector<int64_t> HeldShape() const;  // shape in the flat buffer: transposed and padded
   int64_t HeldElements() const;
@@ -53,6 +54,8 @@ struct UnitSpec {
   int64_t layer = -1;                     // decoder layer, -1 elsewhere
   std::vector<ParameterSpec> parameters;  // in the order of the flat buffer
   std::vector<SavedSpec> saved;           // in the order of the saved buffer
+  std::vector<SavedSpec> deferred;        // what BackwardInput leaves for BackwardWeight
+  bool splits_weights = false;            // whether the unit has that pair
   WorkspaceSpec forward_workspace, backward_workspace;
   bool reads_tied_embedding = false;   // head: its weight is owned by unit 0 (tied weights)
   double forward_flops_per_token = 0;  // matrix products, attention counted causal once at the run's sequence length

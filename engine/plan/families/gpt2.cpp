@@ -29,15 +29,22 @@ class Gpt2 {
 
  private:
   ParameterSpec Vector(std::string name, int64_t size, Init init, int tp_dim) const {
-    return {std::move(name), {size}, false, 0, init, 0, options_.decay_all, tp_dim};
+    return {std::move(name), {size}, false, 0, init, 0, options_.decay_all, tp_dim, false};
   }
   // A Conv1D of Hugging Face: `shape` is [in, out], held as [out, in].
   ParameterSpec Matrix(std::string name, int64_t in, int64_t out, double std, int tp_dim) const {
-    return {std::move(name), {in, out}, true, 0, Init::kNormal, std, true, tp_dim};
+    return {std::move(name), {in, out}, true, 0, Init::kNormal, std, true, tp_dim, false};
   }
   ParameterSpec Table(std::string name, int64_t rows, int64_t padded_rows, int tp_dim) const {
-    return {std::move(name), {rows, hidden_},          false, padded_rows,
-            Init::kNormal,   model_.initializer_range, true,  tp_dim};
+    return {std::move(name),
+            {rows, hidden_},
+            false,
+            padded_rows,
+            Init::kNormal,
+            model_.initializer_range,
+            true,
+            tp_dim,
+            false};
   }
   // A product of a 16-bit weight gradient is made here before it is added to a wider sum (CPU).
   int64_t WeightScratch(int64_t matrix_elements) const {

@@ -66,7 +66,7 @@ TEST_P(AttentionTest, ForwardAndBackwardEqualPlainSoftmax) {
        {Case{1, 1, 1, 8}, Case{2, 7, 3, 16}, Case{3, 33, 2, 64}, Case{1, 130, 4, 32}, Case{2, 9, 3, 5}}) {
     const int64_t width = c.heads * c.head_size, tokens = c.micro * c.sequence;
     const at::Tensor qkv = Random({tokens, 3 * width}), dout = Random({tokens, width});
-    const AttentionShape shape{c.micro, c.sequence, c.heads};
+    const AttentionShape shape{c.micro, c.sequence, c.heads, c.heads, c.head_size};
     std::vector<at::Tensor> pool;
     AttentionForward(qkv, shape, pool);
     at::Tensor ref = Exact(qkv).requires_grad_();
