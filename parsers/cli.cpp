@@ -68,6 +68,14 @@ std::string ConfigPath(const Deepspeed& d) {
   return d.config.empty() ? d.old_config : d.config;
 }
 
+void AddActivations(FlagSet& set, ActivationFlags& activations) {
+  set.Add("recompute-granularity", "full", "forward once more before each block's backward: less memory, slower",
+          activations.recompute_granularity);
+  set.Add("hidden-dropout", "P", "dropout of the embedding and of what joins the residual stream",
+          activations.hidden_dropout);
+  set.Add("attention-dropout", "P", "only 0 works: the fused attention has none", activations.attention_dropout);
+}
+
 struct TrainTable {
   TrainOptions o;
   Deepspeed deepspeed;
@@ -87,8 +95,7 @@ struct TrainTable {
     set.Add("seed", "N", "of weights and order of samples, 1234 if not given", o.fill.seed);
     set.Add("decay-all", "weight decay on biases and norms too, not on matrices only", o.decay_all);
     set.Add("deterministic", "bitwise equal runs on GPUs too, slower", o.deterministic);
-    set.Add("recompute-granularity", "full", "forward once more before each block's backward: less memory, slower",
-            o.recompute_granularity);
+    AddActivations(set, o.activations);
     set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
     set.Add("local_rank", "N", "accepted as launchers pass it; LOCAL_RANK of the environment decides", o.local_rank);
     set.AddHeading("Checkpoints, evaluation and reports; all intervals count optimizer steps:");
@@ -121,6 +128,7 @@ struct PlanTable {
     set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with", o.gpu_memory_gib);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
+    AddActivations(set, o.activations);
     AddFill(set, o.fill);
     set.Add("help", "this text", o.help);
   }
@@ -154,6 +162,25 @@ void CheckSplit(const std::string& split) {
   }
 }
 
+void CheckActivations(const ActivationFlags& activations) {
+  if (!activations.recompute_granularity.empty() && activations.recompute_granularity != "full") {
+    Fail(
+        "USE002",
+        fmt::format("\"{}\" is no granularity: only whole blocks can be recomputed", activations.recompute_granularity),
+        "--recompute-granularity", "pass full, or remove the flag to keep activations");
+  }
+  if (!(activations.hidden_dropout >= 0 && activations.hidden_dropout < 1)) {
+    Fail("USE002", fmt::format("{} is no probability of dropping: 0 <= P < 1", activations.hidden_dropout),
+         "--hidden-dropout", "pass for example 0.1");
+  }
+  if (activations.attention_dropout != 0) {
+    Fail("USE002",
+         fmt::format("attention dropout {} is not supported: the fused attention kernels have none",
+                     activations.attention_dropout),
+         "--attention-dropout", "pass 0 or remove the flag; --hidden-dropout works");
+  }
+}
+
 void CheckTrain(const TrainOptions& o) {
   if (o.deepspeed_config.empty()) {
     Fail("USE003", "the config is missing", "--deepspeed_config", "pass --deepspeed_config ds_config.json");
@@ -173,11 +200,7 @@ void CheckTrain(const TrainOptions& o) {
   if (!o.device.empty() && o.device != "cpu" && o.device != "cuda") {
     Fail("USE002", fmt::format("\"{}\" is no device", o.device), "--device", "pass cpu or cuda");
   }
-  if (!o.recompute_granularity.empty() && o.recompute_granularity != "full") {
-    Fail("USE002",
-         fmt::format("\"{}\" is no granularity: only whole blocks can be recomputed", o.recompute_granularity),
-         "--recompute-granularity", "pass full, or remove the flag to keep activations");
-  }
+  CheckActivations(o.activations);
   if (o.save_interval > 0 && o.save.empty()) {
     Fail("USE004", "--save-interval without --save has nowhere to save", "--save-interval", "pass --save DIR");
   }
@@ -214,6 +237,7 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   AtLeast(o.num_nodes, 1, "--num_nodes");
   AtLeast(o.num_gpus, 1, "--num_gpus");
   AtLeast(o.seq_length, 1, "--seq-length");
+  CheckActivations(o.activations);
   CheckFill(o.fill);
   return o;
 }

@@ -44,10 +44,21 @@ struct ModelFlags {
   bool untie = false;  // an own weight for the output head
 };
 
+// What happens to activations, in training and in its plan.
+struct ActivationFlags {
+  // "full": forward is done once more before a block's backward, and its activations are not kept; "": they are kept.
+  std::string recompute_granularity;
+  double hidden_dropout = 0;     // probability, of the embedding's output and of what joins the residual stream
+  double attention_dropout = 0;  // only 0: the fused kernels have none
+
+  bool recomputes() const { return recompute_granularity == "full"; }
+};
+
 struct TrainOptions {
   std::string deepspeed_config;
   TrainFlags fill;
   ModelFlags model;
+  ActivationFlags activations;
   std::string init_from;                // Hugging Face folder: config.json + safetensors
   std::string data_path;                // prefix of .bin/.idx
   std::string split = "969,30,1";       // train, validation, test
@@ -61,11 +72,9 @@ struct TrainOptions {
   bool no_shuffle = false;              // samples in file order, the whole file for training
   bool decay_all = false;               // weight decay on biases and norms too
   bool deterministic = false;
-  std::string device;    // "cpu", "cuda"; "": a GPU where there is one
-  std::string trace;     // Chrome trace out
-  std::string log_json;  // one JSON object per step out
-  // "full": forward is done once more before a block's backward, and its activations are not kept; "": they are kept.
-  std::string recompute_granularity;
+  std::string device;       // "cpu", "cuda"; "": a GPU where there is one
+  std::string trace;        // Chrome trace out
+  std::string log_json;     // one JSON object per step out
   int64_t local_rank = -1;  // -1: not given. Decides nothing: see CheckLocalRank
   bool help = false;
 };
@@ -74,6 +83,7 @@ struct PlanOptions {
   std::string deepspeed_config;
   TrainFlags fill;
   ModelFlags model;
+  ActivationFlags activations;
   std::string init_from;
   int64_t num_nodes = 1;
   int64_t num_gpus = 1;  // per node

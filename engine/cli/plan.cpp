@@ -162,6 +162,8 @@ Plan Make(const PlanOptions& options) {
   inputs.world_size = world_size;
   inputs.sequence_length = options.seq_length;
   inputs.fp64 = options.fill.fp64;
+  inputs.recompute = options.activations.recomputes() ? Recompute::kFull : Recompute::kNone;
+  inputs.hidden_dropout = options.activations.hidden_dropout;
   Plan plan = MakePlan(parsed.config, model, inputs);
   AccountMemory(plan);
   return plan;

@@ -314,7 +314,8 @@ int RunTrain(Arguments arguments) {
   setup.train_iters = options.train_iters;
   setup.decay_all = options.decay_all;
   setup.deterministic = options.deterministic;
-  setup.recompute = options.recompute_granularity == "full" ? Recompute::kFull : Recompute::kNone;
+  setup.recompute = options.activations.recomputes() ? Recompute::kFull : Recompute::kNone;
+  setup.hidden_dropout = options.activations.hidden_dropout;
   Trainer trainer(setup, std::move(world));
   return RunOrLeave([&] {
     PrintStart(options, trainer);

@@ -212,10 +212,8 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
       break;
     case Op::kForward:
     case Op::kRecompute:
-      RunUnit(bound, false);
-      break;
     case Op::kBackward:
-      RunUnit(bound, true);
+      RunUnit(bound, step);
       break;
     case Op::kGather:
       RunGather(bound, stream);
@@ -257,18 +255,29 @@ void Executor::ZeroGaps(int unit, const at::Tensor& gradients) const {
   for (const auto& [begin, count] : gaps_[static_cast<size_t>(unit)]) gradients.narrow(0, begin, count).zero_();
 }
 
-void Executor::RunUnit(Bound& bound, bool backward) {
+// Samples are counted in the global batch, so that no layout changes a mask.
+DropoutArgs Executor::DropoutOf(const StepContext& step, int64_t micro_batch) const {
+  const Plan& plan = *parts_.plan;
+  const int64_t first_sample =
+      (micro_batch * plan.topology.dp_size + parts_.state->dp_rank()) * plan.batch.micro_batch_size;
+  return {plan.hidden_dropout, parts_.dropout_seed, step.inputs.step, first_sample};
+}
+
+void Executor::RunUnit(Bound& bound, const StepContext& step) {
   const Instruction& instruction = bound.compiled->instruction;
   UnitArgs& args = bound.args;
   const int u = instruction.units.first;
   if (bound.zero_gaps) ZeroGaps(u, args.gradients);
   if (bound.zero_tied_gaps) ZeroGaps(0, args.tied_gradients);
   if (bound.resets_evaluation) args.step_state.narrow(0, kEvalLossSum, 2).zero_();
+  if (bound.program_kind == ProgramKind::kTrain && parts_.plan->hidden_dropout > 0) {
+    args.dropout = DropoutOf(step, instruction.micro_batch);
+  }
   Unit& unit = *units_[static_cast<size_t>(u)];
-  if (!backward) {
-    unit.Forward(args);
-  } else {
+  if (instruction.op == Op::kBackward) {
     unit.Backward(args);
+  } else {
+    unit.Forward(args);
   }
   if (bound.drops_pool && args.saved != nullptr) args.saved->pool.clear();
 }

@@ -48,6 +48,7 @@ struct ExecutorParts {
   const Updater* updater = nullptr;
   Communicator* dp = nullptr;  // also the world, at pp = tp = 1
   double gradient_clipping = 0;
+  uint64_t dropout_seed = 0;
   std::shared_ptr<Tracer> tracer;  // null: nothing is recorded
 };
 
@@ -93,7 +94,8 @@ class Executor {
 
   void RunInstruction(const LaneWork& work, CommStream stream);
   void RunLoad(const Bound& bound, StepContext& step, CommStream stream);
-  void RunUnit(Bound& bound, bool backward);
+  DropoutArgs DropoutOf(const StepContext& step, int64_t micro_batch) const;
+  void RunUnit(Bound& bound, const StepContext& step);
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);

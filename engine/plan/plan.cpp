@@ -85,6 +85,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.moments_per_element = MomentsOf(config.optimizer);
   plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
   plan.recompute = inputs.recompute;
+  plan.hidden_dropout = inputs.hidden_dropout;
   const FamilyOptions options{plan.dtypes.compute, inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
                               inputs.decay_all};
   for (UnitSpec& spec : MakeUnitSpecs(model, options)) {

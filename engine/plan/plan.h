@@ -105,6 +105,7 @@ struct PlanInputs {
   bool decay_all = false;
   bool fp64 = false;  // everything in double precision: tests
   Recompute recompute = Recompute::kNone;
+  double hidden_dropout = 0;  // probability; 0: none
 };
 
 struct Plan {
@@ -117,6 +118,7 @@ struct Plan {
   int moments_per_element = 2;   // Adam 2, SGD with momentum 1, SGD 0
   bool separate_master = false;  // compute and master types differ
   Recompute recompute = Recompute::kNone;
+  double hidden_dropout = 0;
   std::vector<UnitLayout> units;
   std::vector<UnitRange> buckets;  // ranges of Gather, Reduce and Update, in forward order
   int64_t num_parameters = 0;      // logical: vocabulary padding not counted

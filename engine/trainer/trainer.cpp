@@ -43,6 +43,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   inputs.decay_all = setup_.decay_all;
   inputs.fp64 = setup_.config.fp64;
   inputs.recompute = setup_.recompute;
+  inputs.hidden_dropout = setup_.hidden_dropout;
   plan_ = MakePlan(setup_.config, setup_.model, inputs);
   CompiledProgram train = CompileFor(plan_, ProgramKind::kTrain, world_.rank),
                   eval = CompileFor(plan_, ProgramKind::kEval, world_.rank);
@@ -55,9 +56,14 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   state_ = std::make_unique<RankState>(plan_, plan_.topology.CoordinateOf(world_.rank).dp_rank, world_.device);
   updater_ =
       std::make_unique<Updater>(setup_.config.optimizer, setup_.config.scheduler, setup_.train_iters, world_.device);
-  executor_ = std::make_unique<Executor>(ExecutorParts{&plan_, state_.get(), updater_.get(), world_.dp.get(),
-                                                       std::max(0.0, setup_.config.gradient_clipping), nullptr},
-                                         std::move(train), std::move(eval));
+  ExecutorParts parts;
+  parts.plan = &plan_;
+  parts.state = state_.get();
+  parts.updater = updater_.get();
+  parts.dp = world_.dp.get();
+  parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);
+  parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
+  executor_ = std::make_unique<Executor>(parts, std::move(train), std::move(eval));
 }
 
 Trainer::~Trainer() = default;

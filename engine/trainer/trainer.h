@@ -26,6 +26,7 @@ struct TrainerSetup {
   bool decay_all = false;
   bool deterministic = false;
   Recompute recompute = Recompute::kNone;
+  double hidden_dropout = 0;  // probability; masks follow config.seed
 };
 
 struct Evaluation {

@@ -76,15 +76,23 @@ TEST(Cli, Defaults) {
   EXPECT_FALSE(o.fill.seed);
   EXPECT_EQ(0, o.train_iters);
   EXPECT_EQ(-1, o.local_rank);
-  EXPECT_EQ("", o.recompute_granularity);
+  EXPECT_FALSE(o.activations.recomputes());
 }
 
 TEST(Cli, RecomputationAndWholeEvaluations) {
-  EXPECT_EQ("full", Train({"--recompute_granularity", "full"}).recompute_granularity);
+  EXPECT_TRUE(Train({"--recompute_granularity", "full"}).activations.recomputes());
   EXPECT_EQ(
       "USE002: \"selective\" is no granularity: only whole blocks can be recomputed | pass full, or remove the "
       "flag to keep activations",
       TrainFailure({"--recompute-granularity", "selective"}));
+  EXPECT_EQ(0.1, Train({"--hidden-dropout", "0.1"}).activations.hidden_dropout);
+  EXPECT_EQ("USE002: 1 is no probability of dropping: 0 <= P < 1 | pass for example 0.1",
+            TrainFailure({"--hidden-dropout", "1"}));
+  EXPECT_EQ(
+      "USE002: attention dropout 0.1 is not supported: the fused attention kernels have none | pass 0 or remove the "
+      "flag; "
+      "--hidden-dropout works",
+      TrainFailure({"--attention-dropout", "0.1"}));
   EXPECT_EQ(0, Train({"--eval-iters", "0"}).eval_iters);
   EXPECT_TRUE(Contains(TrainFailure({"--eval-iters", "-1"}), "USE002"));
 }
@@ -153,6 +161,7 @@ TEST(Cli, HelpListsFlagsWithDefaults) {
                            "--init-from",
                            "--no-shuffle",
                            "--recompute-granularity",
+                           "--hidden-dropout",
                            "--decay-all",
                            "--log-json",
                            "--trace",
