@@ -22,11 +22,11 @@ UnitLayout LayOutUnit(UnitSpec spec, int dp_size) {
 
 }  // namespace plan_parts
 
-SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens) {
+SavedLayout LayOutSaved(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtypes, int64_t tokens) {
   const int64_t compute_size = SizeOf(dtypes.compute);
   const int64_t statistics_size = dtypes.compute == DType::kFloat64 ? 8 : 4;
   SavedLayout layout;
-  for (const SavedSpec& saved : spec.saved) {
+  for (const SavedSpec& saved : tensors) {
     const int64_t bytes = tokens * saved.elements_per_token * (saved.compute_dtype ? compute_size : statistics_size);
     layout.bytes.push_back(bytes);
     if (saved.place == SavedSpec::Place::kPool) {
@@ -38,6 +38,10 @@ SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t 
     }
   }
   return layout;
+}
+
+SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens) {
+  return LayOutSaved(spec.saved, dtypes, tokens);
 }
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/plan/families/rope.h"
 #include "engine/schedule/compile.h"
 #include "engine/schedule/verify.h"
 #include "engine/schedule/zero.h"
@@ -21,6 +22,7 @@ MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
   memory.arena = program.arena_bytes;
   memory.workspace = WorkspaceBytes(plan);
   memory.pool = program.peak_pool_bytes;
+  memory.tables = RopeTableBytes(plan.model, plan.dtypes.compute, plan.batch.sequence_length);
   return memory;
 }
 
