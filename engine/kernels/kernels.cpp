@@ -320,10 +320,11 @@ void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& tokens, int
   CrossEntropy(logits, tokens, first_row, vocab_size, 0, row_losses, state, false);
 }
 
-void InitStepState(const at::Tensor& state, double loss_scale) {
+void InitStepState(const at::Tensor& state, double loss_scale, double hysteresis) {
   CheckState(state);
   at::Tensor host = at::zeros({kStepStateSize}, at::kDouble);
   host.data_ptr<double>()[kLossScale] = loss_scale;
+  host.data_ptr<double>()[kHysteresis] = hysteresis;
   host.data_ptr<double>()[kSkip] = 1;
   state.copy_(host);
 }

@@ -157,8 +157,7 @@ void Backend<CudaDevice>::SumOfSquares(const at::Tensor& gradient, const at::Ten
 
 template <>
 void Backend<CudaDevice>::FinishStepStats(const at::Tensor& state, const StepStatsOptions& options) {
-  cuda::FinishStepStats(Doubles(state), options.nominal_tokens, options.max_norm, options.skip_non_finite,
-                        CurrentStream());
+  cuda::FinishStepStats(Doubles(state), options, CurrentStream());
 }
 
 template <>

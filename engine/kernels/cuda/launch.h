@@ -69,7 +69,7 @@ struct LossArguments {
   bool train = false;
 };
 void CrossEntropy(Element type, const LossArguments& arguments, cudaStream_t stream);
-void FinishStepStats(double* state, double nominal_tokens, double max_norm, bool skip_non_finite, cudaStream_t stream);
+void FinishStepStats(double* state, const StepStatsOptions& options, cudaStream_t stream);
 // update.cu
 struct UpdateArguments {
   void* master = nullptr;
