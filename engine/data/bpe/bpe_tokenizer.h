@@ -13,9 +13,9 @@
 namespace trireme::data {
 
 struct BpeOptions {
-  std::string where;  // the file, for messages
+  std::string where = "";  // the file, for messages
   // The token that ends a document, by its text. "": the first of `eod_candidates` that the vocabulary has.
-  std::string eod_token;
+  std::string eod_token = "";
   std::vector<std::string> eod_candidates = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
                                              "<|end▁of▁sentence|>"};
 };

@@ -134,7 +134,8 @@ void ReadPreTokenizer(const Node& node, std::vector<CutStep>& out, bool& byte_le
   } else if (type == "Punctuation") {
     split("[!-/:-@\\[-`{-~\\p{P}]", node.Has("behavior") ? ReadBehaviour(node.At("behavior")) : Behaviour::kIsolated);
   } else if (type == "Whitespace") {
-    split("\\w+|[^\\w\\s]+", Behaviour::kRemoved, /*invert=*/true);
+    // Here `tokenizers` uses another engine, whose word characters include the joiners.
+    split("[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+", Behaviour::kRemoved, /*invert=*/true);
   } else if (type == "WhitespaceSplit") {
     split("\\s", Behaviour::kRemoved);
   } else {
@@ -343,9 +344,11 @@ const std::vector<std::string>& FamilyNames() {
 
 nlohmann::ordered_json FamilyJson(std::string_view family) {
   using nlohmann::ordered_json;
-  const auto byte_level = [](bool trim_offsets, bool use_regex) {
-    return ordered_json{
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", trim_offsets}, {"use_regex", use_regex}};
+  const auto byte_level = [](bool trim_offsets, bool use_regex, bool add_prefix_space = false) {
+    return ordered_json{{"type", "ByteLevel"},
+                        {"add_prefix_space", add_prefix_space},
+                        {"trim_offsets", trim_offsets},
+                        {"use_regex", use_regex}};
   };
   const auto split = [&](const char* pattern) {
     const ordered_json by_pattern = {
@@ -370,7 +373,7 @@ nlohmann::ordered_json FamilyJson(std::string_view family) {
         R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
   }
   out["post_processor"] = byte_level(false, true);
-  out["decoder"] = byte_level(true, true);
+  out["decoder"] = byte_level(true, true, true);
   out["model"] = {{"type", "BPE"},
                   {"dropout", nullptr},
                   {"unk_token", nullptr},
