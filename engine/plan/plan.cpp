@@ -3,6 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -87,6 +91,35 @@ PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
   return dtypes;
 }
 
+std::vector<UnitSpec> SpecsOf(const ModelSpec& model, const FamilyOptions& options,
+                              const std::vector<UnitSpec>& own_units) {
+  std::vector<UnitSpec> specs = MakeUnitSpecs(model, options);
+  for (const UnitSpec& own : own_units) {
+    const auto place = std::ranges::find_if(
+        specs, [&](const UnitSpec& spec) { return spec.kind == own.kind && spec.layer == own.layer; });
+    TRIREME_CHECK(place != specs.end(), fmt::format("{} of {} layers", own.name, model.num_layers));
+    *place = own;
+  }
+  return specs;
+}
+
+// Checkpoints go by names: two tensors of one name would be one.
+void CountOwnParameters(Plan& plan) {
+  std::set<std::string> names;
+  plan.num_parameters = 0;
+  for (const UnitLayout& unit : plan.units) {
+    for (const Segment& segment : unit.segments) {
+      const ParameterSpec& parameter = segment.parameter;
+      plan.num_parameters +=
+          std::accumulate(parameter.shape.begin(), parameter.shape.end(), int64_t{1}, std::multiplies<>());
+      if (names.insert(parameter.name).second) continue;
+      throw Error(ErrorCode::kConfig, "PLN020",
+                  fmt::format("is the name of two tensors, the second in unit {}", unit.spec.name), parameter.name,
+                  "give each own module another name");
+    }
+  }
+}
+
 int MomentsOf(const OptimizerConfig& optimizer) {
   if (optimizer.type != OptimizerType::kSgd) return 2;
   return optimizer.momentum != 0 ? 1 : 0;
@@ -131,11 +164,12 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.hidden_dropout = inputs.hidden_dropout;
   const FamilyOptions options{plan.dtypes.compute, inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
                               inputs.decay_all, inputs.hidden_dropout};
-  for (UnitSpec& spec : MakeUnitSpecs(model, options)) {
+  for (UnitSpec& spec : SpecsOf(model, options, inputs.own_units)) {
     plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));
   }
   plan.buckets = plan_parts::MakeBuckets(plan.units, config.zero_optimization, plan.effective_zero_stage);
   plan.num_parameters = NumParameters(model);
+  if (!inputs.own_units.empty()) CountOwnParameters(plan);
   return plan;
 }
 

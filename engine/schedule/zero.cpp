@@ -68,7 +68,11 @@ class ZeroBuilder {
     return program_.instructions.back();
   }
 
-  bool IsBlock(int unit) const { return plan_.units[static_cast<size_t>(unit)].spec.kind == UnitKind::kBlock; }
+  // Blocks, and an embedding of the user's: its Backward reads weights and what Forward left.
+  bool Saves(int unit) const {
+    const UnitSpec& spec = plan_.units[static_cast<size_t>(unit)].spec;
+    return spec.kind == UnitKind::kBlock || (spec.kind == UnitKind::kEmbedding && spec.autograd);
+  }
   bool Tied() const { return plan_.units[static_cast<size_t>(head_)].spec.reads_tied_embedding; }
   bool IsLast(const UnitRange& bucket) const { return bucket.last == head_; }
   bool ReadsGatheredTied() const { return sharded_ && Tied() && plan_.buckets.back().first > 0; }
@@ -101,13 +105,15 @@ class ZeroBuilder {
       HeadForward(forward, i);
     } else {
       const BufferKey input = Key(BufferKind::kBoundary, unit - 1, i);
-      const bool keeps = train_ && plan_.recompute == Recompute::kNone;
-      const BufferKey saved = Key(BufferKind::kSaved, unit, i, keeps ? kKeptSlot : kScratchSlot);
       forward.reads.push_back(input);
-      forward.writes = {Key(BufferKind::kBoundary, unit, i), saved};
-      if (!keeps) forward.frees.push_back(saved);
+      forward.writes = {Key(BufferKind::kBoundary, unit, i)};
       if (!train_) forward.frees.push_back(input);
     }
+    if (!Saves(unit)) return;
+    const bool keeps = train_ && plan_.recompute == Recompute::kNone;
+    const BufferKey saved = Key(BufferKind::kSaved, unit, i, keeps ? kKeptSlot : kScratchSlot);
+    forward.writes.push_back(saved);
+    if (!keeps) forward.frees.push_back(saved);
   }
 
   void HeadForward(Instruction& forward, int i) const {
@@ -128,23 +134,23 @@ class ZeroBuilder {
 
   void Recomputation(int unit, int i) {
     Instruction& recompute = Emit(Op::kRecompute, {unit, unit}, i, Lane::kCompute);
-    recompute.reads = {Weights(unit, i, BackwardSlot(unit)), Key(BufferKind::kBoundary, unit - 1, i)};
+    recompute.reads = {Weights(unit, i, BackwardSlot(unit)),
+                       unit == 0 ? Key(BufferKind::kTokens, -1, i) : Key(BufferKind::kBoundary, unit - 1, i)};
     recompute.writes = {Key(BufferKind::kSaved, unit, i, kKeptSlot)};
   }
 
   void Backward(int unit, int i) {
     Instruction& backward = Emit(Op::kBackward, {unit, unit}, i, Lane::kCompute);
     const BufferKey output_gradient = Key(BufferKind::kBoundaryGradient, unit, i);
-    if (unit == 0) {
-      const BufferKey tokens = Key(BufferKind::kTokens, -1, i);
-      backward.reads = {tokens, output_gradient};
-      backward.frees = {tokens, output_gradient};
-    } else {
-      const BufferKey saved = Key(BufferKind::kSaved, unit, i, kKeptSlot),
-                      input = Key(BufferKind::kBoundary, unit - 1, i);
-      backward.reads = {Weights(unit, i, BackwardSlot(unit)), saved, input, output_gradient};
-      backward.writes = {Key(BufferKind::kBoundaryGradient, unit - 1, i)};
-      backward.frees = {saved, input, output_gradient};
+    const BufferKey input = unit == 0 ? Key(BufferKind::kTokens, -1, i) : Key(BufferKind::kBoundary, unit - 1, i);
+    backward.reads = {input, output_gradient};
+    if (unit > 0) backward.writes = {Key(BufferKind::kBoundaryGradient, unit - 1, i)};
+    backward.frees = backward.reads;
+    if (Saves(unit)) {
+      const BufferKey saved = Key(BufferKind::kSaved, unit, i, kKeptSlot);
+      backward.reads.push_back(Weights(unit, i, BackwardSlot(unit)));
+      backward.reads.push_back(saved);
+      backward.frees.push_back(saved);
     }
     backward.adds = {Gradient(unit, i)};
   }
@@ -165,7 +171,7 @@ class ZeroBuilder {
       if (ReadsGatheredTied()) frees.push_back(Weights(0, i, kTiedSlot));
     } else {  // kept for the backward pass, but for what that does not read
       Release({head_, head_}, i, kForwardSlot);
-      if (bucket.first == 0) Release({0, 0}, i, kForwardSlot);
+      if (bucket.first == 0 && !Saves(0)) Release({0, 0}, i, kForwardSlot);
     }
     if (train_ && IsLast(bucket) && ReadsGatheredTied()) Release({0, 0}, i, kTiedSlot);
   }
@@ -173,16 +179,16 @@ class ZeroBuilder {
   void BackwardBucket(const UnitRange& bucket, int i) {
     if (sharded_ && !IsLast(bucket)) GatherUpToNextPhase();
     for (int unit = std::min(bucket.last, head_ - 1); unit >= bucket.first; --unit) {
-      if (IsBlock(unit) && plan_.recompute == Recompute::kFull) Recomputation(unit, i);
+      if (Saves(unit) && plan_.recompute == Recompute::kFull) Recomputation(unit, i);
       Backward(unit, i);
     }
     if (sharded_) Release(WithBackwardWeights(bucket), i, IsLast(bucket) ? kForwardSlot : kBackwardSlot);
     Reduce(bucket, i);
   }
 
-  // The units of a bucket whose Backward reads weights: blocks. May be empty (first > last).
+  // The units of a bucket whose Backward reads weights. May be empty (first > last).
   UnitRange WithBackwardWeights(const UnitRange& bucket) const {
-    return {std::max(bucket.first, 1), std::min(bucket.last, head_ - 1)};
+    return {std::max(bucket.first, Saves(0) ? 0 : 1), std::min(bucket.last, head_ - 1)};
   }
 
   void Release(UnitRange units, int i, int slot) {

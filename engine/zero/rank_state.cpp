@@ -93,6 +93,8 @@ void RankState::InitialiseWeights(uint64_t seed) {
         case Init::kOnes:
           part.fill_(1);
           break;
+        case Init::kGiven:
+          break;
         case Init::kNormal:
           kernels::InitNormal(part, seed, StreamOf(parameter.name), begin - segment.begin, 1, 0, parameter.init_std);
           break;

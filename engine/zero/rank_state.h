@@ -36,7 +36,7 @@ class RankState {
   // Allocates everything that the plan calls persistent, zero-filled.
   RankState(const Plan& plan, int dp_rank, at::Device device, Use use = Use::kTraining);
 
-  // Initial values by logical name, equal in every layout; master weights are the rounded weights, as DeepSpeed has
+  // Initial values by logical name, equal in every layout (none for Init::kGiven); master weights are the rounded weights, as DeepSpeed has
   // them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
   void InitialiseWeights(uint64_t seed);
   // After weights were set: master weights become their image.
