@@ -77,9 +77,9 @@ class Trainer {
   RankWorld& world() { return world_; }
   at::Device device() const { return world_.device; }
   int64_t planned_bytes() const { return plan_.memory.total(); }
-  // Bytes that this rank's own buffers take: persistent, arena, workspace.
+  // Bytes that this rank's own buffers take: persistent, arena, workspace, tables of positions.
   int64_t allocated_bytes() const {
-    return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes();
+    return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes() + plan_.memory.tables;
   }
 
  private:

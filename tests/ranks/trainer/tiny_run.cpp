@@ -24,6 +24,7 @@ TrainerSetup SetupOf(const TinyRun& run) {
   model.padded_vocab_size = 64;
   model.max_position_embeddings = 16;
   model.tie_word_embeddings = run.tied;
+  if (run.model) model = *run.model;
   Config& config = setup.config;
   config.fp64 = run.fp64;
   config.bf16.enabled = run.bf16;
@@ -40,6 +41,7 @@ TrainerSetup SetupOf(const TinyRun& run) {
   setup.sequence_length = 11;
   setup.train_iters = run.steps;
   setup.recompute = run.recompute;
+  setup.hidden_dropout = run.dropout;
   return setup;
 }
 

@@ -2,6 +2,7 @@
 // number.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct TinyRun {
   bool evaluates = false;            // an evaluation after every second step
   int64_t heads = 3;
   std::string load = {}, save = {};  // checkpoint folders: read before the first step, written after the last
+  std::optional<ModelSpec> model = {};  // instead of the GPT-2 of `heads` and `tied`
+  double dropout = 0;
 };
 
 using Weights = std::map<std::string, std::vector<double>>;  // logical tensors, vocabulary padding left out, held order
