@@ -129,8 +129,17 @@ struct TensorParallelConfig {
   int64_t tp_size = 1;
 };
 
+// In which order a pipeline's ranks work on micro-batches (engine/schedule/pipeline_order.h).
+enum class PipelineSchedule { kGPipe, kOneForwardOneBackward, kZeroBubble };
+
+// pp_size in "pipeline_parallel"; the others in "trireme": {"pipeline": {...}}, or DeepSpeed's "pipeline.partition".
 struct PipelineParallelConfig {
   int64_t pp_size = 1;
+  int64_t virtual_stages = 1;  // stages of one rank; more than 1: interleaved
+  PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
+  // "uniform", "parameters", "time" or "type:REGEX"; see engine/plan/plan.h. Not used where first_layers is given.
+  std::string partition = "parameters";
+  std::vector<int64_t> first_layers;  // by hand: the first decoder layer of each stage, beginning with 0
 };
 
 // kTokens: loss and gradients are means over all tokens of the step. kPerMicrobatch: the mean of the micro-batches'

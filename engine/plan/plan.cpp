@@ -55,12 +55,55 @@ PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
   return dtypes;
 }
 
+void CheckPipeline(const Plan& plan) {
+  const auto fail = [](const std::string& what, const std::string& fix) {
+    throw Error(ErrorCode::kConfig, "PLN023", what, "trireme.pipeline", fix);
+  };
+  const int pp = plan.topology.pp_size;
+  if (plan.virtual_stages > 1 && pp == 1) {
+    fail(fmt::format("{} virtual stages on one pipeline rank", plan.virtual_stages),
+         "remove virtual_stages, or raise pipeline_parallel.pp_size");
+  }
+  if (plan.virtual_stages > 1 && plan.pipeline_schedule != PipelineSchedule::kOneForwardOneBackward) {
+    fail(fmt::format("{} virtual stages with a schedule that has one", plan.virtual_stages),
+         "set schedule to 1f1b, or virtual_stages to 1");
+  }
+  if (plan.virtual_stages > 1 && plan.batch.num_micro_batches % pp != 0) {
+    fail(fmt::format("{} virtual stages need a number of micro-batches that {} pipeline ranks divide, not {}",
+                     plan.virtual_stages, pp, plan.batch.num_micro_batches),
+         fmt::format("set gradient_accumulation_steps to a multiple of {}, or virtual_stages to 1", pp));
+  }
+  const bool splits = std::ranges::all_of(plan.units, [](const UnitLayout& unit) {
+    return unit.spec.kind != UnitKind::kBlock || unit.spec.splits_weights;
+  });
+  if (plan.pipeline_schedule == PipelineSchedule::kZeroBubble && !splits) {
+    fail("zero-bubble puts weight gradients off, and a unit of this model makes both gradients in one piece",
+         "set schedule to 1f1b");
+  }
+}
+
 int MomentsOf(const OptimizerConfig& optimizer) {
   if (optimizer.type != OptimizerType::kSgd) return 2;
   return optimizer.momentum != 0 ? 1 : 0;
 }
 
 }  // namespace
+
+int Plan::StageOf(int unit) const {
+  int stage = 0;
+  while (stages[static_cast<size_t>(stage)].last < unit) ++stage;
+  return stage;
+}
+
+std::vector<int> Plan::UnitsOf(int pp_rank) const {
+  std::vector<int> held;
+  if (tied_across_stages() && pp_rank == PpRankOf(head())) held.push_back(0);
+  for (int stage = pp_rank; stage < num_stages(); stage += topology.pp_size) {
+    const UnitRange& units_of_stage = stages[static_cast<size_t>(stage)];
+    for (int unit = units_of_stage.first; unit <= units_of_stage.last; ++unit) held.push_back(unit);
+  }
+  return held;
+}
 
 int64_t WorkspaceBytes(const Plan& plan) {
   const int64_t tokens = plan.batch.tokens_per_micro_batch();
@@ -91,7 +134,11 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   for (UnitSpec& spec : MakeUnitSpecs(model, options)) {
     plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));
   }
-  plan.buckets = plan_parts::MakeBuckets(plan.units, config.zero_optimization, plan.effective_zero_stage);
+  plan.pipeline_schedule = config.pipeline_parallel.schedule;
+  plan.virtual_stages = static_cast<int>(config.pipeline_parallel.virtual_stages);
+  plan.stages = plan_parts::MakeStages(plan.units, config.pipeline_parallel);
+  CheckPipeline(plan);
+  plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, config.zero_optimization, plan.effective_zero_stage);
   plan.num_parameters = NumParameters(model);
   return plan;
 }

@@ -81,6 +81,7 @@ struct SavedLayout {
 };
 constexpr int64_t kSavedAlignment = 256;
 SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens);
+SavedLayout LayOutDeferred(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens);  // UnitSpec::deferred
 
 // Bytes of one rank by class, persistent ones and those of the arena at its peak.
 struct MemoryAccount {
@@ -120,6 +121,9 @@ struct Plan {
   Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;
   std::vector<UnitLayout> units;
+  PipelineSchedule pipeline_schedule = PipelineSchedule::kOneForwardOneBackward;
+  int virtual_stages = 1;
+  std::vector<UnitRange> stages;   // of the model, in order; stage s is chunk s / pp_size of pp rank s % pp_size
   std::vector<UnitRange> buckets;  // ranges of Gather, Reduce and Update, in forward order
   int64_t num_parameters = 0;      // logical: vocabulary padding not counted
 
@@ -127,6 +131,14 @@ struct Plan {
   TrafficAccount traffic;
 
   int num_units() const { return static_cast<int>(units.size()); }
+  int num_stages() const { return static_cast<int>(stages.size()); }
+  int head() const { return num_units() - 1; }
+  int StageOf(int unit) const;
+  int PpRankOf(int unit) const { return StageOf(unit) % topology.pp_size; }
+  // The head reads the embedding's weights, and both lie on different ranks: the head's ranks hold a copy of unit 0.
+  bool tied_across_stages() const { return units.back().spec.reads_tied_embedding && PpRankOf(0) != PpRankOf(head()); }
+  // Units whose weights and optimizer states a pp rank holds, in the order of the model; a copy of unit 0 comes first.
+  std::vector<int> UnitsOf(int pp_rank) const;
   // What one rank owns of a unit: its shard at effective ZeRO >= 1, else the whole.
   int64_t OwnElements(int unit) const {
     const UnitLayout& layout = units[static_cast<size_t>(unit)];

@@ -22,11 +22,13 @@ UnitLayout LayOutUnit(UnitSpec spec, int dp_size) {
 
 }  // namespace plan_parts
 
-SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens) {
+namespace {
+
+SavedLayout LayOut(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtypes, int64_t tokens) {
   const int64_t compute_size = SizeOf(dtypes.compute);
   const int64_t statistics_size = dtypes.compute == DType::kFloat64 ? 8 : 4;
   SavedLayout layout;
-  for (const SavedSpec& saved : spec.saved) {
+  for (const SavedSpec& saved : tensors) {
     const int64_t bytes = tokens * saved.elements_per_token * (saved.compute_dtype ? compute_size : statistics_size);
     layout.bytes.push_back(bytes);
     if (saved.place == SavedSpec::Place::kPool) {
@@ -38,6 +40,16 @@ SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t 
     }
   }
   return layout;
+}
+
+}  // namespace
+
+SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens) {
+  return LayOut(spec.saved, dtypes, tokens);
+}
+
+SavedLayout LayOutDeferred(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens) {
+  return LayOut(spec.deferred, dtypes, tokens);
 }
 
 }  // namespace trireme

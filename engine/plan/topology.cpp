@@ -17,19 +17,22 @@ namespace plan_parts {
 
 Topology MakeTopology(const Config& config, int64_t world_size) {
   const int64_t tp = config.tensor_parallel.tp_size, pp = config.pipeline_parallel.pp_size;
-  if (tp != 1 || pp != 1) {
-    throw Error(
-        ErrorCode::kConfig, "PLN001",
-        fmt::format("tp_size {} and pp_size {}: tensor and pipeline parallelism are not in this version", tp, pp),
-        tp != 1 ? "tensor_parallel.tp_size" : "pipeline_parallel.pp_size",
-        "set both to 1; ZeRO stage 3 shards weights, gradients and optimizer states over all ranks");
+  if (tp != 1) {
+    throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {}: tensor parallelism is not in this version", tp),
+                "tensor_parallel.tp_size", "set it to 1; pipeline stages and ZeRO stage 3 divide the weights too");
   }
   if (world_size < 1) {
     throw Error(ErrorCode::kConfig, "PLN002", fmt::format("a world of {} ranks", world_size), "",
                 "ask for at least one node and one rank a node");
   }
   Topology topology;
-  topology.dp_size = static_cast<int>(world_size);
+  if (world_size % pp != 0) {
+    throw Error(ErrorCode::kConfig, "PLN003",
+                fmt::format("{} ranks do not divide into {} pipeline stages", world_size, pp),
+                "pipeline_parallel.pp_size", "take a number of ranks that is a multiple of it");
+  }
+  topology.pp_size = static_cast<int>(pp);
+  topology.dp_size = static_cast<int>(world_size / pp);
   return topology;
 }
 

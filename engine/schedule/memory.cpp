@@ -1,8 +1,9 @@
 #include <algorithm>
 
+#include "engine/schedule/buffers.h"
 #include "engine/schedule/compile.h"
+#include "engine/schedule/make_program.h"
 #include "engine/schedule/verify.h"
-#include "engine/schedule/zero.h"
 
 namespace trireme {
 namespace {
@@ -59,7 +60,7 @@ void AccountMemory(Plan& plan, const CompiledProgram& program) {
 void AccountMemory(Plan& plan) {
   const int64_t num_micro_batches = plan.batch.num_micro_batches;
   plan.batch.num_micro_batches = std::min(num_micro_batches, kFoldedMicroBatches);
-  const CompiledProgram folded = Compile(MakeZeroProgram(plan, ProgramKind::kTrain, 0), OptionsOf(plan));
+  const CompiledProgram folded = Compile(MakeProgram(plan, ProgramKind::kTrain, 0), OptionsOf(plan));
   plan.batch.num_micro_batches = num_micro_batches;
   AccountMemory(plan, folded);
 }

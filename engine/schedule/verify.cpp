@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "engine/schedule/buffers.h"
 #include "engine/schedule/verify_ranks.h"
-#include "engine/schedule/zero.h"
 
 namespace trireme {
 namespace {

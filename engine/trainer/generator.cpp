@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "engine/base/error.h"
-#include "engine/schedule/zero.h"
+#include "engine/schedule/buffers.h"
 #include "engine/trainer/checkpointing.h"
 #include "engine/trainer/run_texts.h"
 

@@ -12,7 +12,7 @@
 #include "engine/data/sampler.h"
 #include "engine/schedule/compile.h"
 #include "engine/schedule/verify.h"
-#include "engine/schedule/zero.h"
+#include "engine/schedule/make_program.h"
 #include "engine/trainer/checkpointing.h"
 #include "engine/trainer/run_texts.h"
 
@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kMaxConsecutiveSkips = 50;
 
 CompiledProgram CompileFor(const Plan& plan, ProgramKind kind, int rank) {
-  return Compile(MakeZeroProgram(plan, kind, rank), OptionsOf(plan));
+  return Compile(MakeProgram(plan, kind, rank), OptionsOf(plan));
 }
 
 // Every rank of a dp group runs the same instructions: two of them show every order that matters.

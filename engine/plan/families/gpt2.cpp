@@ -76,6 +76,7 @@ UnitSpec Gpt2::Block(int64_t layer) const {
   unit.kind = UnitKind::kBlock;
   unit.name = fmt::format("transformer.h.{}", layer);
   unit.layer = layer;
+  unit.splits_weights = true;
   const std::string prefix = unit.name + ".";
   unit.parameters = {Vector(prefix + "ln_1.weight", h, Init::kOnes, -1),
                      Vector(prefix + "ln_1.bias", h, Init::kZeros, -1),

@@ -1,6 +1,6 @@
-#include "engine/base/error.h"
+#include "engine/schedule/buffers.h"
+
 #include "engine/schedule/compile.h"
-#include "engine/schedule/zero.h"
 
 namespace trireme {
 
@@ -28,6 +28,8 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
       return tokens * plan.model.hidden_size * compute;
     case BufferKind::kSaved:
       return LayOutSaved(unit().spec, plan.dtypes, tokens).arena_bytes;
+    case BufferKind::kDeferred:
+      return LayOutDeferred(unit().spec, plan.dtypes, tokens).arena_bytes;
     case BufferKind::kGradient:
       return unit().padded_elements * accumulate;
     case BufferKind::kStaging:

@@ -1,0 +1,137 @@
+// Which units make up which stage of a pipeline. Methods and tie-breaking as DeepSpeed's PipelineModule has them, so
+// that a plan cuts where DeepSpeed cut.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <regex>
+
+#include "engine/base/error.h"
+#include "engine/plan/parts.h"
+
+namespace trireme::plan_parts {
+namespace {
+
+[[noreturn]] void Fail(const char* id, const std::string& what, const std::string& where, const std::string& fix) {
+  throw Error(ErrorCode::kConfig, id, what, where, fix);
+}
+
+std::vector<double> Weights(const std::vector<UnitLayout>& units, const std::string& method) {
+  std::vector<double> weights;
+  constexpr std::string_view kType = "type:";
+  std::regex pattern;
+  if (method.starts_with(kType)) {
+    try {
+      pattern.assign(method.substr(kType.size()), std::regex::ECMAScript | std::regex::icase);
+    } catch (const std::regex_error& error) {
+      Fail("PLN021", fmt::format("\"{}\" holds no regular expression: {}", method, error.what()), "partition",
+           "write for example type:block");
+    }
+  } else if (method != "parameters" && method != "time") {
+    Fail("PLN021", fmt::format("\"{}\" is no way to cut a model into stages", method), "partition",
+         "write uniform, parameters, time, type:REGEX, or the list of each stage's first layer");
+  }
+  for (const UnitLayout& unit : units) {
+    if (method == "time") {
+      weights.push_back(unit.spec.forward_flops_per_token);
+    } else if (method == "parameters") {
+      double elements = 0;
+      for (const Segment& segment : unit.segments) elements += static_cast<double>(segment.count);
+      weights.push_back(elements);
+    } else {
+      const std::string_view kind = unit.spec.kind == UnitKind::kEmbedding ? "embedding"
+                                    : unit.spec.kind == UnitKind::kHead    ? "head"
+                                                                           : "block";
+      weights.push_back(
+          std::regex_search(kind.begin(), kind.end(), pattern) || std::regex_search(unit.spec.name, pattern) ? 1 : 0);
+    }
+  }
+  return weights;
+}
+
+std::vector<UnitRange> FromFirsts(std::vector<int> firsts, int num_units) {
+  std::vector<UnitRange> stages;
+  firsts.push_back(num_units);
+  for (size_t s = 0; s + 1 < firsts.size(); ++s) stages.push_back({firsts[s], firsts[s + 1] - 1});
+  return stages;
+}
+
+std::vector<UnitRange> ByHand(const std::vector<UnitLayout>& units, const std::vector<int64_t>& first_layers,
+                              int num_stages) {
+  const int64_t layers = static_cast<int64_t>(units.size()) - 2;
+  if (static_cast<int>(first_layers.size()) != num_stages) {
+    Fail("PLN022", fmt::format("{} stages are listed, the pipeline has {}", first_layers.size(), num_stages),
+         "partition", "list the first decoder layer of each stage");
+  }
+  std::vector<int> firsts;
+  for (size_t s = 0; s < first_layers.size(); ++s) {
+    const int64_t layer = first_layers[s];
+    if (s == 0 ? layer != 0 : layer <= first_layers[s - 1] || layer >= layers) {
+      Fail("PLN022", fmt::format("stage {} begins with layer {} of {}", s, layer, layers), "partition",
+           "begin with 0 and let the numbers rise; the first stage has the embedding, the last one the head");
+    }
+    firsts.push_back(s == 0 ? 0 : static_cast<int>(layer) + 1);  // unit 0 is the embedding
+  }
+  return FromFirsts(std::move(firsts), static_cast<int>(units.size()));
+}
+
+}  // namespace
+
+std::vector<int> UniformParts(int items, int parts) {
+  std::vector<int> firsts;
+  for (int part = 0; part < parts; ++part) firsts.push_back(part * (items / parts) + std::min(part, items % parts));
+  return firsts;
+}
+
+// Dynamic programming over prefixes: the difference between the largest and the smallest part is least; of equal cuts
+// the latest wins. The largest and the smallest part of a prefix are those of its best cut.
+std::vector<int> BalancedParts(const std::vector<double>& weights, int parts) {
+  struct Best {
+    double cost = std::numeric_limits<double>::infinity(), largest = 0, smallest = 0;
+    int cut = 0;
+  };
+  const int items = static_cast<int>(weights.size());
+  std::vector<double> sums(weights.size() + 1, 0);
+  std::partial_sum(weights.begin(), weights.end(), sums.begin() + 1);
+  std::vector<std::vector<Best>> best(static_cast<size_t>(parts) + 1, std::vector<Best>(weights.size() + 1));
+  for (int i = 1; i <= items; ++i)
+    best[1][static_cast<size_t>(i)] = {0, sums[static_cast<size_t>(i)], sums[static_cast<size_t>(i)], 0};
+  for (int j = 2; j <= parts; ++j) {
+    for (int i = j; i <= items; ++i) {
+      Best& here = best[static_cast<size_t>(j)][static_cast<size_t>(i)];
+      for (int cut = j - 1; cut < i; ++cut) {
+        const Best& before = best[static_cast<size_t>(j) - 1][static_cast<size_t>(cut)];
+        const double part = sums[static_cast<size_t>(i)] - sums[static_cast<size_t>(cut)];
+        const double largest = std::max(before.largest, part), smallest = std::min(before.smallest, part);
+        if (largest - smallest <= here.cost) here = {largest - smallest, largest, smallest, cut};
+      }
+    }
+  }
+  std::vector<int> firsts(static_cast<size_t>(parts));
+  for (int j = parts, end = items; j >= 1; --j) {
+    end = best[static_cast<size_t>(j)][static_cast<size_t>(end)].cut;
+    firsts[static_cast<size_t>(j) - 1] = end;
+  }
+  return firsts;
+}
+
+std::vector<UnitRange> MakeStages(const std::vector<UnitLayout>& units, const PipelineParallelConfig& pipeline) {
+  const int num_units = static_cast<int>(units.size());
+  const int64_t wanted = pipeline.pp_size * pipeline.virtual_stages;
+  if (wanted == 1) return {{0, num_units - 1}};
+  const int num_stages = static_cast<int>(wanted);
+  if (wanted > num_units) {
+    Fail("PLN020",
+         fmt::format("{} stages ({} pipeline ranks x {} virtual stages) for embedding, {} decoder layers and head",
+                     wanted, pipeline.pp_size, pipeline.virtual_stages, num_units - 2),
+         "pipeline_parallel.pp_size", fmt::format("ask for at most {} stages", num_units));
+  }
+  if (!pipeline.first_layers.empty()) return ByHand(units, pipeline.first_layers, num_stages);
+  std::vector<int> firsts = pipeline.partition == "uniform"
+                                ? UniformParts(num_units, num_stages)
+                                : BalancedParts(Weights(units, pipeline.partition), num_stages);
+  return FromFirsts(std::move(firsts), num_units);
+}
+
+}  // namespace trireme::plan_parts
