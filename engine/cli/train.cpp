@@ -137,8 +137,8 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
   log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute),
             Name(plan.dtypes.master), Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
   log::Info("planned per rank: {} in all ({} of it for the step); allocated {}; {} steps to {}",
-            FormatBytes(trainer.planned_bytes()),
-            FormatBytes(plan.memory.arena + plan.memory.workspace + plan.memory.pool),
+            FormatBytes(trainer.planned().total()),
+            FormatBytes(trainer.planned().arena + trainer.planned().workspace + trainer.planned().pool),
             FormatBytes(trainer.allocated_bytes()), options.train_iters,
             options.save.empty() ? "no checkpoint folder (--save)" : options.save);
 }
@@ -279,7 +279,7 @@ class Run {
     if (trainer_.world().store) trainer_.world().store->Barrier("end of training", std::chrono::minutes(10));
     log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done,
               trainer_.consumed_samples(), FormatBytes(PeakMemoryBytes(trainer_.device())),
-              FormatBytes(trainer_.planned_bytes()));
+              FormatBytes(trainer_.planned().total()));
     return 0;
   }
 

@@ -46,7 +46,10 @@ struct ExecutorParts {
   const Plan* plan = nullptr;
   RankState* state = nullptr;
   const Updater* updater = nullptr;
-  Communicator* dp = nullptr;  // also the world, at pp = tp = 1
+  Communicator* world = nullptr;
+  Communicator* dp = nullptr;   // may be the world's
+  Communicator* pp = nullptr;   // null at pp 1
+  Communicator* tie = nullptr;  // null on ranks without a tied weight that lies on two stages
   double gradient_clipping = 0;
   uint64_t dropout_seed = 0;
   std::shared_ptr<Tracer> tracer;  // null: nothing is recorded
@@ -79,11 +82,13 @@ class Executor {
   struct Bound;  // bound_program.h
   struct BoundProgram;
   struct ReducedUnit;
+  struct PostedTransfer;
   struct Slot;
 
  private:
   std::unique_ptr<BoundProgram> Bind(CompiledProgram program);
   void BindUnit(const CompiledInstruction& source, Bound& bound);
+  void BindTransfer(const CompiledInstruction& source, BoundProgram& program);
   void BindReduce(const CompiledInstruction& source, Bound& bound);
   Saved* SavedOf(const BufferUse& use);
   at::Tensor View(const BufferUse& use) const;
@@ -99,6 +104,9 @@ class Executor {
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
+  void RunTransfers(const Bound& bound, CommStream stream);
+  std::vector<Communicator*> Groups() const;
+  void Abort();
   void CheckHealth();
   void ZeroGaps(int unit, const at::Tensor& gradients) const;
 

@@ -105,11 +105,12 @@ std::vector<int> Plan::UnitsOf(int pp_rank) const {
   return held;
 }
 
-int64_t WorkspaceBytes(const Plan& plan) {
+int64_t WorkspaceBytes(const Plan& plan, int pp_rank) {
   const int64_t tokens = plan.batch.tokens_per_micro_batch();
   int64_t bytes = 0;
-  for (const UnitLayout& unit : plan.units) {
-    for (const WorkspaceSpec& workspace : {unit.spec.forward_workspace, unit.spec.backward_workspace}) {
+  for (const int u : plan.UnitsOf(pp_rank)) {
+    const UnitSpec& spec = plan.units[static_cast<size_t>(u)].spec;
+    for (const WorkspaceSpec& workspace : {spec.forward_workspace, spec.backward_workspace}) {
       bytes = std::max(bytes, tokens * workspace.bytes_per_token + workspace.fixed_bytes);
     }
   }

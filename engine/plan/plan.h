@@ -96,6 +96,7 @@ struct MemoryAccount {
 // Bytes that one rank sends (and receives) in one step, by kind.
 struct TrafficAccount {
   int64_t gather = 0, reduce = 0;
+  int64_t transfer = 0;  // boundaries between pipeline stages, and their gradients
 };
 
 enum class Recompute : uint8_t { kNone, kFull };
@@ -127,7 +128,9 @@ struct Plan {
   std::vector<UnitRange> buckets;  // ranges of Gather, Reduce and Update, in forward order
   int64_t num_parameters = 0;      // logical: vocabulary padding not counted
 
-  MemoryAccount memory;  // filled by AccountMemory of engine/schedule (the Program's peak is part of it)
+  std::vector<MemoryAccount> memory_of_pp_rank;
+  MemoryAccount
+      memory;  // the largest of them; filled by AccountMemory of engine/schedule (the Program's peak is part of it)
   TrafficAccount traffic;
 
   int num_units() const { return static_cast<int>(units.size()); }
@@ -146,8 +149,8 @@ struct Plan {
   }
 };
 
-// Scratch of the compute lane: the largest that any unit's Forward or Backward asks for.
-int64_t WorkspaceBytes(const Plan& plan);
+// Scratch of the compute lane of a pp rank: the largest that any of its units' Forward or Backward asks for.
+int64_t WorkspaceBytes(const Plan& plan, int pp_rank = 0);
 
 // Buckets stop growing here even where reduce_bucket_size and allgather_bucket_size allow more, so that communication
 // starts before the backward pass ends (Megatron-LM's default bucket); in small models at this share of the model, and

@@ -72,7 +72,7 @@ struct Instruction {
   Lane lane = Lane::kCompute;
   Group group = Group::kNone;
   int32_t peer = -1;  // transfers: the other pipeline rank
-  int32_t post = -1;  // transfers: neighbours with equal post are one grouped transfer
+  int32_t post = -1;  // transfers: neighbours with equal post are one grouped transfer, and run at once
   std::vector<BufferKey> reads, writes, adds, frees;
   bool operator==(const Instruction&) const = default;
 };

@@ -146,6 +146,16 @@ class ProgramBuilder {
       ReadStateFirst(move, Lane::kPp);
       move.writes = {key};
     }
+    FreeAtTheEndOfThePost();
+  }
+
+  // The transfers of a post run at once: what one of them sent ends when all of them have.
+  void FreeAtTheEndOfThePost() {
+    if (program_.instructions.size() < 2) return;
+    Instruction &last = program_.instructions.back(), &before = *(program_.instructions.end() - 2);
+    if (before.lane != Lane::kPp || before.post != last.post) return;
+    last.frees.insert(last.frees.end(), before.frees.begin(), before.frees.end());
+    before.frees.clear();
   }
 
   void ReadStateFirst(Instruction& instruction, Lane lane) {

@@ -40,6 +40,7 @@ Order OrderOf(const OwnedSlice& slice) {
 // Where every rank has everything, each saves its share of the units; else each saves its shard.
 bool Saves(const RankState& state, int unit) {
   const Topology& topology = state.plan().topology;
+  if (state.IsTiedCopy(unit)) return false;
   return state.plan().effective_zero_stage > 0 || unit % topology.dp_size == state.dp_rank();
 }
 
@@ -55,7 +56,7 @@ void AddParts(checkpoint::RankWriter& writer, const RankState& state, const Opti
     slabs[static_cast<size_t>(slice.unit)].push_back(std::move(slab));
   }
   for (size_t s = 0; s < states.size(); ++s) {
-    for (int u = 0; u < state.num_units(); ++u) {
+    for (const int u : state.held_units()) {
       if (!Saves(state, u)) continue;
       const at::Tensor flat = TensorOf(state, u, s);
       const auto fill = [flat](int64_t byte_begin, std::span<std::byte> out) {
@@ -74,7 +75,11 @@ checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const Optimize
   metadata.topology.world = plan.topology.world_size();
   metadata.topology.dp = plan.topology.dp_size;
   metadata.topology.zero_stage = plan.zero_stage;
-  for (int rank = 0; rank < plan.topology.world_size(); ++rank) metadata.topology.ranks.push_back({0, rank, 0, 0, 0});
+  metadata.topology.pp = plan.topology.pp_size;
+  for (int rank = 0; rank < plan.topology.world_size(); ++rank) {
+    const Topology::Coordinate at = plan.topology.CoordinateOf(rank);
+    metadata.topology.ranks.push_back({at.pp_rank, at.dp_rank, at.tp_rank, 0, 0});
+  }
   metadata.model_config = request.model_config;
   metadata.optimizer = request.optimizer;
   metadata.trainer_state = request.trainer_state;
@@ -108,7 +113,7 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
                                                       world.rank, uuid, request.step);
     AddParts(*writer, state, optimizer);
   });
-  const double all_bytes = SumOver(*world.dp, world.device, writer ? static_cast<double>(writer->bytes()) : 0.0);
+  const double all_bytes = SumOver(*world.world, world.device, writer ? static_cast<double>(writer->bytes()) : 0.0);
   std::string no_space;
   if (world.rank == 0) {
     try {
@@ -117,7 +122,7 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
       no_space = error.what();
     }
   }
-  no_space = BroadcastText(*world.dp, world.device, no_space);
+  no_space = BroadcastText(*world.world, world.device, no_space);
   if (failure.empty()) failure = no_space;
   checkpoint::RankFileSummary summary;
   if (failure.empty()) attempt([&] { summary = writer->Finish(); });
@@ -161,7 +166,7 @@ void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::
 
 void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world,
                     const SaveRequest& request) {
-  Communicator& comm = *world.dp;
+  Communicator& comm = *world.world;
   std::string failure;
   checkpoint::Uuid uuid{};
   if (world.rank == 0) {
@@ -221,7 +226,7 @@ void LoadInitialWeights(RankState& state, const CheckpointReader& reader) {
 void GatherWeights(RankState& state, Communicator& dp) {
   const int stage = state.plan().effective_zero_stage;
   if (stage == 0 || stage == 3) return;
-  for (int u = 0; u < state.num_units(); ++u) dp.AllGather(state.own_weights(u), state.weights(u));
+  for (const int u : state.held_units()) dp.AllGather(state.own_weights(u), state.weights(u));
 }
 
 }  // namespace trireme

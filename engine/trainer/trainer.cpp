@@ -11,8 +11,8 @@
 #include "engine/base/log.h"
 #include "engine/data/sampler.h"
 #include "engine/schedule/compile.h"
-#include "engine/schedule/verify.h"
 #include "engine/schedule/make_program.h"
+#include "engine/schedule/verify.h"
 #include "engine/trainer/checkpointing.h"
 #include "engine/trainer/run_texts.h"
 
@@ -26,10 +26,18 @@ CompiledProgram CompileFor(const Plan& plan, ProgramKind kind, int rank) {
   return Compile(MakeProgram(plan, kind, rank), OptionsOf(plan));
 }
 
-// Every rank of a dp group runs the same instructions: two of them show every order that matters.
-void RequireSound(const Plan& plan, const CompiledProgram& program) {
-  std::vector<CompiledProgram> ranks(static_cast<size_t>(std::min(2, plan.topology.dp_size)), program);
-  for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank].rank = static_cast<int>(rank);
+// Ranks that differ in their dp rank alone run the same instructions: two of them, of every pipeline rank, show every
+// order that matters.
+void RequireSound(const Plan& plan, ProgramKind kind, int own_rank, const CompiledProgram& own) {
+  std::vector<CompiledProgram> ranks;
+  for (int pp_rank = 0; pp_rank < plan.topology.pp_size; ++pp_rank) {
+    for (int dp_rank = 0; dp_rank < std::min(2, plan.topology.dp_size); ++dp_rank) {
+      const bool like_own = pp_rank == plan.topology.CoordinateOf(own_rank).pp_rank;
+      const int rank = plan.topology.RankOf({pp_rank, dp_rank, 0});
+      ranks.push_back(like_own ? own : CompileFor(plan, kind, rank));
+      ranks.back().rank = rank;
+    }
+  }
   const VerifyReport report = Verify(plan, ranks);
   TRIREME_CHECK(report.ok(), report.problems.empty() ? "" : report.problems.front());
 }
@@ -47,20 +55,24 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   plan_ = MakePlan(setup_.config, setup_.model, inputs);
   CompiledProgram train = CompileFor(plan_, ProgramKind::kTrain, world_.rank),
                   eval = CompileFor(plan_, ProgramKind::kEval, world_.rank);
-  RequireSound(plan_, train);
-  RequireSound(plan_, eval);
+  RequireSound(plan_, ProgramKind::kTrain, world_.rank, train);
+  RequireSound(plan_, ProgramKind::kEval, world_.rank, eval);
   const VerifyReport mixed = VerifySequence(plan_, {&train, &eval, &eval, &train, &train});
   TRIREME_CHECK(mixed.ok(), mixed.problems.empty() ? "" : mixed.problems.front());
   AccountMemory(plan_);
   if (setup_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
-  state_ = std::make_unique<RankState>(plan_, plan_.topology.CoordinateOf(world_.rank).dp_rank, world_.device);
+  state_ = std::make_unique<RankState>(plan_, world_.rank, world_.device);
   updater_ =
       std::make_unique<Updater>(setup_.config.optimizer, setup_.config.scheduler, setup_.train_iters, world_.device);
   ExecutorParts parts;
   parts.plan = &plan_;
   parts.state = state_.get();
   parts.updater = updater_.get();
-  parts.dp = world_.dp.get();
+  groups_ = MakeGroups(world_, plan_);
+  parts.world = groups_.world;
+  parts.dp = groups_.dp;
+  parts.pp = groups_.pp;
+  parts.tie = groups_.tie;
   parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);
   parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
   executor_ = std::make_unique<Executor>(parts, std::move(train), std::move(eval));
@@ -169,7 +181,7 @@ void Trainer::InitialiseWeights(uint64_t seed) {
 
 void Trainer::LoadHuggingFace(const std::filesystem::path& folder) {
   LoadInitialWeights(*state_, *checkpoint::CheckpointReader::Open(folder));
-  GatherWeights(*state_, *world_.dp);
+  GatherWeights(*state_, *groups_.dp);
   Synchronise(device());
 }
 
@@ -207,7 +219,7 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
     log::Warn("{} was saved with optimizer {}, this run has {}", where, info.optimizer, optimizer);
   const RunCounters counters = CountersFromJson(info.trainer_state, where + ": trainer state");
   LoadTensors(*state_, setup_.config.optimizer, *reader, /*with_moments=*/true);
-  GatherWeights(*state_, *world_.dp);
+  GatherWeights(*state_, *groups_.dp);
   at::Tensor scalars = state_->step_state().cpu();
   double* s = scalars.mutable_data_ptr<double>();
   s[kAppliedSteps] = static_cast<double>(counters.applied_steps);

@@ -133,7 +133,7 @@ TEST(Programs, ArenaRepeatsFromTheThirdMicroBatchOn) {
     EXPECT_EQ(whole.peak_pool_bytes, folded.peak_pool_bytes) << testing::Describe(small);
     Plan counted = many;
     AccountMemory(many);
-    AccountMemory(counted, whole);
+    AccountMemory(counted, std::vector{whole});
     EXPECT_EQ(many.traffic.gather, counted.traffic.gather) << testing::Describe(small);
     EXPECT_EQ(many.traffic.reduce, counted.traffic.reduce) << testing::Describe(small);
     EXPECT_EQ(many.memory.total(), counted.memory.total()) << testing::Describe(small);

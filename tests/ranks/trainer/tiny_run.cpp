@@ -16,7 +16,7 @@ TrainerSetup SetupOf(const TinyRun& run) {
   TrainerSetup setup;
   ModelSpec& model = setup.model;
   model.name = "tiny";
-  model.num_layers = 3;
+  model.num_layers = run.layers;
   model.hidden_size = 24;
   model.num_attention_heads = model.num_key_value_heads = run.heads;
   model.intermediate_size = 96;
@@ -27,7 +27,8 @@ TrainerSetup SetupOf(const TinyRun& run) {
   Config& config = setup.config;
   config.fp64 = run.fp64;
   config.bf16.enabled = run.bf16;
-  config.batch = {run.global_batch, run.global_batch / run.world / run.accumulation, run.accumulation};
+  const int64_t dp = run.world / run.pp;
+  config.batch = {run.global_batch, run.global_batch / dp / run.accumulation, run.accumulation};
   config.optimizer.type = run.sgd ? OptimizerType::kSgd : OptimizerType::kAdamW;
   config.optimizer.lr = run.sgd ? 0.03 : 1e-3;
   config.optimizer.momentum = run.sgd ? 0.9 : 0;
@@ -36,7 +37,9 @@ TrainerSetup SetupOf(const TinyRun& run) {
   config.zero_optimization.reduce_bucket_size = config.zero_optimization.allgather_bucket_size = run.bucket;
   config.zero_optimization.stage3_prefetch_bucket_size = run.bucket;
   config.gradient_clipping = run.clip;
-  config.world_size = config.dp_size = run.world;
+  config.world_size = run.world;
+  config.dp_size = dp;
+  config.pipeline_parallel = {run.pp, run.virtual_stages, run.schedule, "parameters", {}};
   setup.sequence_length = 11;
   setup.train_iters = run.steps;
   setup.recompute = run.recompute;
@@ -69,14 +72,18 @@ void Collect(Trainer& trainer, Weights& weights) {
     whole.resize(static_cast<size_t>(logical), NAN);
     const at::Tensor part =
         state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).cpu().to(at::kDouble).contiguous();
-    std::copy_n(part.const_data_ptr<double>(), slice.count, whole.begin() + slice.held_begin);
+    for (int64_t i = 0; i < slice.count; ++i) {
+      double& element = whole[static_cast<size_t>(slice.held_begin + i)];
+      const double mine = part.const_data_ptr<double>()[i];
+      element = std::isnan(element) || element == mine ? mine : INFINITY;
+    }
   }
 }
 
 bool ReplicaEquals(Trainer& trainer, const Weights& masters) {
   const RankState& state = trainer.state();
   if (trainer.plan().effective_zero_stage == 3) return true;
-  for (int u = 0; u < state.num_units(); ++u) {
+  for (const int u : state.held_units()) {
     const at::Tensor& flat = state.weights(u);
     for (const Segment& segment : trainer.plan().units[static_cast<size_t>(u)].segments) {
       const std::vector<double>& want = masters.at(segment.parameter.name);
@@ -132,7 +139,8 @@ Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
     RankWorld world;
     world.rank = self.rank;
     world.world_size = self.world;
-    world.dp = self.MakeCommunicator("dp0");
+    world.world = self.MakeCommunicator("world");
+    world.make_group = self.GroupMaker();
     Rank& mine = ranks[static_cast<size_t>(self.rank)];
     mine.trainer = std::make_unique<Trainer>(SetupOf(run), std::move(world));
     TrainRank(run, *mine.trainer, mine.losses, mine.norms);
