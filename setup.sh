@@ -5,15 +5,18 @@
 #   ./setup.sh            everything the build, the tests and the quick start need
 #   ./setup.sh --cpu      without the libraries that only the GPU program needs, even where a CUDA toolkit is present
 #   ./setup.sh --dry-run  only says what is missing; ends with 0 when nothing is
+#   ./setup.sh --libtorch-version 2.15.0    LibTorch of this version in .deps/torch-2.15.0, whatever else is there, for
+#                                           `./test.sh --libtorch .deps/torch-2.15.0` or LIBTORCH; `newest`: the index's newest
 #
 # LibTorch is taken from the first of: Torch_DIR or CMAKE_PREFIX_PATH, LIBTORCH, the torch of the Python on the PATH (2.11 or
 # newer), .deps/torch beside the sources. If none is there, the pinned version is downloaded into .deps/torch.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly torch_version=2.11.0 torch_download_mb=531 torch_unpacked_mb=1040
+torch_version=2.11.0  # --libtorch-version names another
+readonly torch_download_mb=531 torch_unpacked_mb=1040
 readonly packages=(g++ cmake ninja-build ccache mold nlohmann-json3-dev libspdlog-dev libfmt-dev libhdf5-dev
-  libgtest-dev libbenchmark-dev libpcre2-dev libxxhash-dev libgloo-dev bible-kjv bible-kjv-text)
+  libgtest-dev libbenchmark-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgloo-dev bible-kjv bible-kjv-text)
 # What the pinned LibTorch asks of CUDA: library, who needs it (cpu: every program; gpu: the GPU program), wheel, download and unpacked MB.
 readonly cuda_libraries="
 libcudart.so.13      cpu nvidia-cuda-runtime==13.0.96     2   7
@@ -30,16 +33,25 @@ libnvshmem_host.so.3 gpu nvidia-nvshmem-cu13==3.4.5      60  81
 libcufile.so.0       gpu nvidia-cufile==1.15.1.6          1   3
 "
 
-dry_run=0 want_gpu=1
-for argument in "$@"; do
-  case "$argument" in
+dry_run=0 want_gpu=1 asked_version="" torch_folder=.deps/torch
+while (($#)); do
+  case "$1" in
     --dry-run) dry_run=1 ;;
     --cpu) want_gpu=0 ;;
+    --libtorch-version)
+      asked_version="${2:-}"
+      if [[ ! "$asked_version" =~ ^(newest|[0-9]+(\.[0-9]+)+)$ ]]; then
+        echo "setup: --libtorch-version needs a version such as $torch_version, or newest; it got '$asked_version'" >&2
+        exit 2
+      fi
+      shift
+      ;;
     *)
-      echo "setup: unknown option '$argument'. fix: use --cpu, --dry-run or none" >&2
+      echo "setup: unknown option '$1'. fix: use --cpu, --dry-run, --libtorch-version VERSION or none" >&2
       exit 2
       ;;
   esac
+  shift
 done
 
 say() { echo "setup: $*"; }
@@ -198,6 +210,15 @@ fetch_wheel() {  # $1: requirement, $2: scratch folder, then pip's further optio
       "check the network and pip's settings and run this again, or set LIBTORCH to the folder of an installed LibTorch (include/, lib/)"
 }
 
+newest_libtorch() {  # prints the newest version that the package index has for this machine
+  local python version
+  python="$(python_with_pip)"
+  [[ -n "$python" ]] || fail "finding the newest LibTorch needs Python's pip" "apt-get install python3-pip, or name a version"
+  version="$("$python" -m pip index versions --disable-pip-version-check torch 2>/dev/null | sed -n 's/^torch (\([0-9.]*\)).*/\1/p')"
+  [[ -n "$version" ]] || fail "the package index names no version of torch" "check the network and pip's settings, or name a version"
+  echo "$version"
+}
+
 fetch_libtorch() {  # a wheel is a zip file that fits any Python; moved into place when it is whole
   local scratch
   scratch="$(mktemp -d .deps/unpack.XXXXXX)"
@@ -208,8 +229,8 @@ fetch_libtorch() {  # a wheel is a zip file that fits any Python; moved into pla
     fail "the downloaded torch wheel is damaged or the disk is full" "free $torch_unpacked_mb MB, then run this again"
   rm -f "$scratch"/torch-*.whl
   mv "$scratch"/*.dist-info "$scratch/torch/dist-info"
-  rm -rf .deps/torch
-  mv "$scratch/torch" .deps/torch
+  rm -rf "$torch_folder"
+  mv "$scratch/torch" "$torch_folder"
   rm -rf "$scratch"
 }
 
@@ -231,7 +252,14 @@ if ! command -v dpkg-query >/dev/null; then
   say "this is no Debian or Ubuntu; taking for granted that the libraries of README.md are installed"
 fi
 
-torch="$(find_libtorch)"
+if [[ -n "$asked_version" ]]; then
+  torch_version="$asked_version"
+  if [[ "$asked_version" == newest ]]; then torch_version="$(newest_libtorch)"; fi
+  torch_folder=".deps/torch-$torch_version" torch=""
+  if is_libtorch "$PWD/$torch_folder"; then torch="$PWD/$torch_folder"; fi
+else
+  torch="$(find_libtorch)"
+fi
 gpu=0
 nvcc="$(cuda_compiler)"
 if [[ -n "$nvcc" && "$want_gpu" == 1 ]]; then
@@ -244,7 +272,7 @@ fi
 rows=()
 # A CPU build of LibTorch needs none of these libraries; one for another CUDA series brings or finds its own.
 if [[ -z "$torch" ]] || grep -Eqs "^cuda.*'13\." "$torch/version.py"; then
-  mapfile -t rows < <(missing_wheels "${torch:-$PWD/.deps/torch}" "$gpu")
+  mapfile -t rows < <(missing_wheels "${torch:-$PWD/$torch_folder}" "$gpu")
 fi
 
 if [[ -z "$torch" || ${#rows[@]} -gt 0 ]]; then
@@ -260,7 +288,9 @@ fi
 ((${#needed[@]})) && plan_packages "${needed[@]}"
 download=0 unpacked=0
 if [[ -z "$torch" ]]; then
-  say "will download LibTorch $torch_version (package index, wheel torch==$torch_version): $torch_download_mb MB, $torch_unpacked_mb MB in .deps/torch"
+  about=""
+  if [[ -n "$asked_version" ]]; then about="about "; fi  # the sizes are those of the pinned version
+  say "will download LibTorch $torch_version (package index, wheel torch==$torch_version): $about$torch_download_mb MB, $torch_unpacked_mb MB in $torch_folder"
   ((download += torch_download_mb, unpacked += torch_unpacked_mb))
 fi
 for row in ${rows[@]+"${rows[@]}"}; do
@@ -282,9 +312,9 @@ if ((unpacked)); then
     "free some space, or set LIBTORCH to an installed LibTorch"
 fi
 if ((${#needed[@]})); then install_packages "${needed[@]}"; fi
-if [[ -z "$torch" && ! -e .deps/torch/lib/libtorch_cpu.so ]]; then fetch_libtorch; fi
+if [[ -z "$torch" && ! -e "$torch_folder/lib/libtorch_cpu.so" ]]; then fetch_libtorch; fi
 for row in ${rows[@]+"${rows[@]}"}; do
   read -r library who wheel mb disk <<<"$row"
   fetch_cuda_wheel "$wheel"
 done
-say "done (LibTorch: ${torch:-$PWD/.deps/torch})"
+say "done (LibTorch: ${torch:-$PWD/$torch_folder})"

@@ -5,26 +5,38 @@
 #   ./test.sh --sanitizers    also, in build-asan/, everything below the LibTorch line under AddressSanitizer and UBSan
 #   ./test.sh --tsan          also, in build-tsan/, the tests with label tsan under ThreadSanitizer
 #   ./test.sh --cpu           a CPU program even where a CUDA toolkit is present
+#   ./test.sh --libtorch DIR  the release build with the LibTorch in DIR, in build-libtorch/ instead of build/
 #   ./test.sh -- -R parsers   what follows -- goes to ctest
 #
 # A test may skip itself only when it carries the label `gpu` (it needs a GPU) or `maybe` (its reason stands in its output).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-sanitizers=0 tsan=0 cuda=ON
+sanitizers=0 tsan=0 cuda=ON release=build
 setup_options=() ctest_options=()
 while (($#)); do
   case "$1" in
     --sanitizers) sanitizers=1 ;;
     --tsan) tsan=1 ;;
     --cpu) cuda=OFF setup_options+=(--cpu) ;;
+    --libtorch)
+      [[ -e "${2:-}/lib/libtorch_cpu.so" ]] || {
+        echo "test: --libtorch '${2:-}': no lib/libtorch_cpu.so there. fix: ./setup.sh --libtorch-version VERSION fetches one" >&2
+        exit 2
+      }
+      LIBTORCH="$(cd "$2" && pwd)"
+      export LIBTORCH
+      unset Torch_DIR CMAKE_PREFIX_PATH
+      release=build-libtorch
+      shift
+      ;;
     --)
       shift
       ctest_options=("$@")
       break
       ;;
     *)
-      echo "test: unknown option '$1'. fix: use --sanitizers, --tsan, --cpu, or -- and options of ctest" >&2
+      echo "test: unknown option '$1'. fix: use --sanitizers, --tsan, --cpu, --libtorch DIR, or -- and options of ctest" >&2
       exit 2
       ;;
   esac
@@ -49,8 +61,8 @@ run_ctest() {
 
 ./setup.sh ${setup_options[@]+"${setup_options[@]}"}
 
-cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA="$cuda" -DTRIREME_TORCH=ON -DTRIREME_TESTS=ON
-cmake --build build -j "$cores"
+cmake -S . -B "$release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA="$cuda" -DTRIREME_TORCH=ON -DTRIREME_TESTS=ON
+cmake --build "$release" -j "$cores"
 if ((sanitizers)); then
   cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DTRIREME_TORCH=OFF \
     -DTRIREME_SANITIZE="address;undefined"
@@ -67,4 +79,4 @@ if ((tsan)); then
   TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp ignore_noninstrumented_modules=1 halt_on_error=1" run_ctest build-tsan -L '^tsan$'
 fi
 echo "test: the release build"
-run_ctest build
+run_ctest "$release"

@@ -81,6 +81,7 @@ struct TrainTable {
   Deepspeed deepspeed;
   FlagSet set{"train"};
   std::optional<int64_t> train_iters;
+  std::string inject_overflow;
 
   TrainTable() {
     AddDeepspeed(set, deepspeed);
@@ -95,6 +96,8 @@ struct TrainTable {
     set.Add("seed", "N", "of weights and order of samples, 1234 if not given", o.fill.seed);
     set.Add("decay-all", "weight decay on biases and norms too, not on matrices only", o.decay_all);
     set.Add("deterministic", "bitwise equal runs on GPUs too, slower", o.deterministic);
+    set.Add("inject-overflow", "3,4,9", "multiply the loss of these steps, counted from 0, by 1e38: tests loss scaling",
+            inject_overflow);
     AddActivations(set, o.activations);
     set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
     set.Add("local_rank", "N", "accepted as launchers pass it; LOCAL_RANK of the environment decides", o.local_rank);
@@ -162,6 +165,21 @@ void CheckSplit(const std::string& split) {
   }
 }
 
+std::vector<int64_t> Steps(const std::string& list, const char* flag) {
+  std::vector<int64_t> steps;
+  if (list.empty()) return steps;
+  for (const std::string& part : Split(list, ',')) {
+    int64_t step = -1;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), step);
+    if (error != std::errc() || end != part.data() + part.size() || step < 0) {
+      Fail("USE002", fmt::format("\"{}\" is no list of steps, which count from 0", list), flag,
+           "write for example 3,4,9");
+    }
+    steps.push_back(step);
+  }
+  return steps;
+}
+
 void CheckActivations(const ActivationFlags& activations) {
   if (!activations.recompute_granularity.empty() && activations.recompute_granularity != "full") {
     Fail(
@@ -213,6 +231,7 @@ TrainOptions ParseTrainFlags(const std::vector<std::string>& args) {
   table.set.Parse(args);
   TrainOptions o = table.o;
   if (o.help) return o;
+  o.inject_overflow = Steps(table.inject_overflow, "--inject-overflow");
   o.deepspeed_config = ConfigPath(table.deepspeed);
   o.train_iters = table.train_iters.value_or(0);
   o.fill.train_iters = table.train_iters;

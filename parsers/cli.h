@@ -72,6 +72,7 @@ struct TrainOptions {
   bool no_shuffle = false;              // samples in file order, the whole file for training
   bool decay_all = false;               // weight decay on biases and norms too
   bool deterministic = false;
+  std::vector<int64_t> inject_overflow;  // steps from 0 whose loss is multiplied by 1e38: tests of the loss scaler
   std::string device;       // "cpu", "cuda"; "": a GPU where there is one
   std::string trace;        // Chrome trace out
   std::string log_json;     // one JSON object per step out

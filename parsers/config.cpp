@@ -91,45 +91,27 @@ void CheckOnePrecision(SectionReader& root, const Config& config) {
   }
 }
 
-void CheckFp16Supported(SectionReader& root, const Config& config) {
-  if (config.fp16.enabled && !config.bf16.enabled) {
-    root.diagnostics().Error("CFG009", root.At("fp16"), "fp16.enabled", "training in fp16 is not supported yet",
-                             "set bf16.enabled to true and fp16.enabled to false, or train in fp32");
-  }
-  if (config.fp16.fp16_master_weights_and_grads) {
-    root.diagnostics().Error("CFG009", root.At("fp16"), "fp16.fp16_master_weights_and_grads",
-                             "master weights in fp16 are not supported", "set it to false: master weights are fp32");
-  }
-}
-
 // What the kernels have: gradients add up in fp32 or in the type of the weights (under --fp64 in fp64, whatever the
-// file says), and travel in fp32 or bf16.
+// file says).
 void CheckGradientTypes(SectionReader& root, const Config& config) {
-  const auto not_yet = [&](const Position& position, const char* key, const char* fix) {
-    root.diagnostics().Error("CFG009", position, key, "gradients in fp16 are not supported yet", fix);
-  };
-  if (config.communication_data_type == DType::kFloat16) {
-    not_yet(root.At("communication_data_type"), "communication_data_type",
-            "write bf16 or fp32, or remove the key: gradients then travel in the type in which they add up");
-  }
   if (!config.data_types.grad_accum_dtype) return;
-  const char* key = "data_types.grad_accum_dtype";
   const DType accumulate = *config.data_types.grad_accum_dtype, compute = ComputeDType(config);
-  if (accumulate == DType::kFloat16) return not_yet(root.At("data_types"), key, "write fp32, or bf16 beside bf16");
   if (accumulate == DType::kFloat32 || accumulate == compute || config.fp64) return;
-  root.diagnostics().Error("CFG031", root.At("data_types"), key,
+  root.diagnostics().Error("CFG031", root.At("data_types"), "data_types.grad_accum_dtype",
                            fmt::format("{} is no type in which gradients of {} weights add up: their sum would lose "
                                        "bits that each of them has",
                                        Name(accumulate), Name(compute)),
                            fmt::format("write fp32, or set {}.enabled to true", Name(accumulate)));
 }
 
-// bf16 without a word on accumulation: DeepSpeed adds up in bf16, this program in fp32.
+// 16-bit weights without a word on accumulation: DeepSpeed adds up in their type, this program in fp32.
 void TellAccumulation(SectionReader& root, const Config& config) {
-  if (!config.bf16.enabled || config.data_types.grad_accum_dtype || config.trireme.deepspeed_accumulation) return;
-  root.diagnostics().Notice("CFG053", root.At("bf16"), "data_types.grad_accum_dtype",
-                            "absent: gradients add up and are reduced in fp32, where DeepSpeed takes bf16",
-                            "write \"trireme\": {\"deepspeed_accumulation\": true} for DeepSpeed's curve");
+  const DType compute = ComputeDType(config);
+  if (SizeOf(compute) != 2 || config.data_types.grad_accum_dtype || config.trireme.deepspeed_accumulation) return;
+  root.diagnostics().Notice(
+      "CFG053", root.At(std::string(Name(compute))), "data_types.grad_accum_dtype",
+      fmt::format("absent: gradients add up and are reduced in fp32, where DeepSpeed takes {}", Name(compute)),
+      "write \"trireme\": {\"deepspeed_accumulation\": true} for DeepSpeed's curve");
 }
 
 void TellPipelineCost(SectionReader& root, const Config& config) {
@@ -166,7 +148,6 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   ParseTopLevel(root, flags, config);
   if (CheckWorld(root, config)) ResolveTriangle(root, batch, config);
   CheckOnePrecision(root, config);
-  CheckFp16Supported(root, config);
   CheckGradientTypes(root, config);
   TellAccumulation(root, config);
   TellPipelineCost(root, config);

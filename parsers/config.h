@@ -84,13 +84,13 @@ struct SchedulerConfig {
 
 struct Fp16Config {
   bool enabled = false;
-  bool auto_cast = false;
-  double loss_scale = 0;             // 0 selects dynamic scaling
-  int64_t initial_scale_power = 16;  // first dynamic scale is 2^this
-  int64_t loss_scale_window = 1000;  // steps without overflow before the scale doubles
-  int64_t hysteresis = 2;            // the overflow that first halves it
-  bool consecutive_hysteresis = false;
-  double min_loss_scale = 1;
+  bool auto_cast = false;               // the inputs of a GPT are token ids, which nothing casts
+  double loss_scale = 0;                // above 0: static; 0 selects dynamic scaling
+  int64_t initial_scale_power = 16;     // first dynamic scale is 2^this
+  int64_t loss_scale_window = 1000;     // steps without overflow before the scale doubles
+  int64_t hysteresis = 2;               // the overflow that first halves it; at ZeRO stage 0 each one does
+  bool consecutive_hysteresis = false;  // a step without overflow gives all of the hysteresis back
+  double min_loss_scale = 1;            // the floor. Fractions are taken: DeepSpeed took them until 0.17
   bool fp16_master_weights_and_grads = false;
 };
 
@@ -150,6 +150,9 @@ enum class LossNormalization { kTokens, kPerMicrobatch };
 struct TriremeConfig {
   LossNormalization loss_normalization = LossNormalization::kTokens;
   bool deepspeed_accumulation = false;  // accumulate and reduce gradients in the types in which DeepSpeed does it
+  // On the step on which the loss scale doubles, DeepSpeed divides the gradients by the new scale: half of them reaches
+  // the moments. False divides by the scale that they have.
+  bool scale_growth_quirk = false;
 };
 
 // Where a resolved value came from: one row of the table that a run prints at its start.
@@ -188,7 +191,7 @@ DType ComputeDType(const Config& config);
 // Element type in which gradients add up over micro-batches: fp64 under --fp64; data_types.grad_accum_dtype if given
 // (fp32 or the compute type); else fp32, or the compute type under trireme.deepspeed_accumulation, as DeepSpeed has it.
 DType GradAccumDType(const Config& config);
-// Element type of gradient reductions: communication_data_type if given (fp32, bf16); else that of GradAccumDType, or
+// Element type of gradient reductions: communication_data_type if given; else that of GradAccumDType, or
 // the compute type under trireme.deepspeed_accumulation.
 DType CommunicationDType(const Config& config);
 

@@ -13,12 +13,13 @@ namespace trireme {
 
 struct ModelFlags;  // parsers/cli.h
 
-// gpt-125m ... gpt-13b. Throws Error{kConfig, MOD001} with the nearest name and the list.
+// The published models of all families: gpt-125m, llama2-7b, qwen2.5-1.5b, pythia-1.4b ... Throws Error{kConfig,
+// MOD001} with the nearest name and the list.
 ModelSpec NamedModel(std::string_view name);
 std::vector<std::string> ModelNames();
 
-// A Hugging Face config.json of model_type gpt2, or a folder that holds one. Problems and what was not taken (dropout)
-// go to `diagnostics`.
+// A Hugging Face config.json of a supported model_type, or a folder that holds one. Problems and what was not taken
+// (dropout) go to `diagnostics`. parsers/model_text.h writes one.
 ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& path, Diagnostics& diagnostics);
 
 // The model that the flags mean: --init-from's config.json, else --model_name (a name or a path), else the shape flags.

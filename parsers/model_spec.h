@@ -18,7 +18,7 @@ struct RopeSpec {
   double theta = 10000;
   double rotary_fraction = 1;  // share of a head's channels that turn (partial_rotary_factor, rotary_pct)
   Scaling scaling = Scaling::kNone;
-  double factor = 1;
+  double factor = 1;  // kYarn, kLongRope without one: max_position_embeddings / original_max_position_embeddings
   int64_t original_max_position_embeddings = 0;             // 0: max_position_embeddings
   double low_freq_factor = 1, high_freq_factor = 4;         // kLlama3
   double beta_fast = 32, beta_slow = 1;                     // kYarn (arXiv:2309.00071)
@@ -48,9 +48,13 @@ struct ModelSpec {
   bool qkv_bias = true, attention_out_bias = true, mlp_bias = true;
   bool parallel_residual = false;  // GPT-NeoX: x + attention(norm(x)) + mlp(norm(x))
   RopeSpec rope = {};              // all families but GPT-2, which learns its positions
+  // Ids with a meaning of their own, as the tokenizer has them; none where a model names none.
+  std::optional<int64_t> bos_token_id = {}, pad_token_id = {};
+  std::vector<int64_t> eos_token_ids = {};
 
   bool rotary() const { return family != Family::kGpt2; }
   int64_t HeadSize() const { return head_size > 0 ? head_size : hidden_size / num_attention_heads; }
+  int64_t KeyValueHeads() const { return num_key_value_heads > 0 ? num_key_value_heads : num_attention_heads; }
 };
 
 // Trainable parameters of the whole model, without the vocabulary's padding.

@@ -363,6 +363,15 @@ void SectionReader::ReportUnknown(const JsonMember& member, std::span<const std:
   }
 }
 
+std::vector<const JsonMember*> SectionReader::Unread() const {
+  std::vector<const JsonMember*> unread;
+  if (object_ == nullptr) return unread;
+  for (const JsonMember& member : object_->members) {
+    if (!read_.contains(member.key) && !IsSilentName(member.key)) unread.push_back(&member);
+  }
+  return unread;
+}
+
 void SectionReader::RejectUnread(std::span<const KnownKey> known) {
   if (object_ == nullptr) return;
   std::vector<std::string> names = known_;
@@ -371,8 +380,8 @@ void SectionReader::RejectUnread(std::span<const KnownKey> known) {
   names.erase(std::unique(names.begin(), names.end()), names.end());
   std::vector<const KnownKey*> no_effect;
   std::vector<const JsonMember*> no_effect_members;
-  for (const JsonMember& member : object_->members) {
-    if (read_.contains(member.key) || IsSilentName(member.key)) continue;
+  for (const JsonMember* unread : Unread()) {
+    const JsonMember& member = *unread;
     // In objects that DeepSpeed checks, "auto" is dropped before the check, unknown names included.
     if (kind_ == SectionKind::kChecked && member.value.IsAuto()) continue;
     const auto it = std::ranges::find(known, member.key, &KnownKey::key);

@@ -111,6 +111,9 @@ class SectionReader {
   // Sets the row of a key in the table of origins. An empty source: the file, at the key's line.
   void Record(const std::string& key, std::string value, std::string source = "");
 
+  // Members that nobody read and whose names are no remarks.
+  std::vector<const JsonMember*> Unread() const;
+  std::span<const std::string> known_names() const { return known_; }  // every name asked for
   // Every key that nobody read: known ones by their treatment, others by nearness to a known name.
   void RejectUnread(std::span<const KnownKey> known = {});
 

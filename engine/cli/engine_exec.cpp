@@ -50,9 +50,29 @@ std::filesystem::path EnginePath() {
   return engine;
 }
 
+std::string EngineLibraryPath(const std::filesystem::path& program_folder) {
+  namespace fs = std::filesystem;
+  const fs::path link = program_folder.parent_path() / "lib/libtorch";
+  std::error_code ignored;
+  if (!fs::is_symlink(link, ignored) || fs::exists(link / "lib/libtorch_cpu.so", ignored)) return "";
+  const std::string named = env::Text("LIBTORCH").value_or("");
+  if (named.empty() || !fs::exists(fs::path(named) / "lib/libtorch_cpu.so", ignored)) {
+    throw Error(
+        ErrorCode::kEnvironment, "CLI008",
+        fmt::format("leads to {}, where there is no LibTorch; LIBTORCH is {}", fs::read_symlink(link, ignored).string(),
+                    named.empty() ? "not set" : named + ", nor there"),
+        link.string(),
+        fmt::format("ln -sfn FOLDER {}, or LIBTORCH=FOLDER; FOLDER holds lib/libtorch_cpu.so", link.string()));
+  }
+  const std::optional<std::string> before = env::Text("LD_LIBRARY_PATH");
+  return named + "/lib" + (before ? ":" + *before : "");
+}
+
 void ExecEngine(const std::vector<std::string>& words) {
   const std::filesystem::path engine = EnginePath();
   setenv(kExpectVersionVariable, std::string(Version()).c_str(), 1);
+  const std::string library_path = EngineLibraryPath(engine.parent_path());
+  if (!library_path.empty()) setenv("LD_LIBRARY_PATH", library_path.c_str(), 1);
   std::string name = engine.string();
   std::vector<char*> argv = {name.data()};
   std::vector<std::string> copies = words;

@@ -23,7 +23,12 @@ std::filesystem::path ProgramFolder();
 // The engine beside the running program. Throws Error{kEnvironment, CLI002} if it is not there or cannot be executed.
 std::filesystem::path EnginePath();
 
-// Replaces this process by the engine; returns only by throwing Error{kEnvironment, CLI002}.
+// What the engine's LD_LIBRARY_PATH must be; "" if it needs none. An installed folder has LibTorch, or a link to it, in
+// lib/libtorch; where the link leads nowhere, as in a folder that came from another machine, LIBTORCH says where to
+// look. Throws Error{kEnvironment, CLI008} if neither leads to one.
+std::string EngineLibraryPath(const std::filesystem::path& program_folder);
+
+// Replaces this process by the engine; returns only by throwing Error{kEnvironment, CLI002 or CLI008}.
 [[noreturn]] void ExecEngine(const std::vector<std::string>& words);
 
 // Throws Error{kEnvironment, CLI004} if the caller was built as another version; does nothing when started by hand.

@@ -45,7 +45,11 @@ LocalJob PlanJob(const LaunchOptions& options, int master_port) {
   LaunchOptions own = options;
   own.pass_local_rank = false;  // our trainer reads LOCAL_RANK
   LocalJob job = MakeJob(own, EnginePath(), words, choice, master_port, around);
-  for (launcher::RankSpec& rank : job.ranks) rank.environment[kExpectVersionVariable] = Version();
+  const std::string library_path = EngineLibraryPath(ProgramFolder());
+  for (launcher::RankSpec& rank : job.ranks) {
+    rank.environment[kExpectVersionVariable] = Version();
+    if (!library_path.empty()) rank.environment["LD_LIBRARY_PATH"] = library_path;
+  }
   return job;
 }
 

@@ -113,6 +113,7 @@ void PrintMemory(const Plan& plan) {
                    : "activations");
   row("attention", m.pool, "outputs of the attention kernels");
   row("workspace", m.workspace, "scratch: logits of a chunk of tokens, or a block's backward");
+  if (m.tables > 0) row("tables", m.tables, "cosines and sines of rotary positions");
   row("total", m.total(), fmt::format("{} bytes", FormatCount(m.total())));
 }
 

@@ -6,42 +6,74 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/plan/families/family.h"
+#include "engine/plan/families/rope.h"
 #include "engine/plan/parts.h"
 
 namespace trireme {
 namespace {
 
+[[noreturn]] void Fail(const ModelSpec& model, const char* id, const std::string& what, const std::string& fix) {
+  throw Error(ErrorCode::kConfig, id, what, model.name, fix);
+}
+
+void CheckHeads(const ModelSpec& model) {
+  const int64_t h = model.hidden_size, heads = model.num_attention_heads, key_value = model.KeyValueHeads();
+  const bool free_heads = TraitsOf(model.family).qkv.size() == 3;  // of any size, and grouped
+  if (model.head_size == 0 && h % heads != 0) {
+    Fail(model, "PLN005", fmt::format("hidden size {} does not divide by {} attention heads", h, heads),
+         fmt::format("use a hidden size that is a multiple of {}, such as {}", heads, (h / heads + 1) * heads));
+  }
+  if (!free_heads && model.HeadSize() * heads != h) {
+    Fail(model, "PLN005", fmt::format("{} heads of {} channels, hidden size {}", heads, model.HeadSize(), h),
+         "in this family the heads make up the hidden size; leave the head size out");
+  }
+  if (heads % key_value != 0) {
+    Fail(model, "PLN006", fmt::format("{} key-value heads, {} attention heads", key_value, heads),
+         "the attention heads must be a multiple of the key-value heads");
+  }
+  if (!free_heads && key_value != heads) {
+    Fail(model, "PLN006", fmt::format("{} key-value heads, {} attention heads", key_value, heads),
+         "GPT-2 and GPT-NeoX have as many of one as of the other");
+  }
+}
+
+void CheckFamily(const ModelSpec& model) {
+  const bool gated = TraitsOf(model.family).gated();
+  if (gated != (model.activation == Activation::kSilu)) {
+    Fail(model, "PLN008", gated ? "the family's MLP is gated, the activation is not SiLU" : "the activation is SiLU",
+         gated ? "give hidden_act silu" : "give gelu or gelu_new: a gated MLP comes with LLaMA and Qwen2");
+  }
+  if (!model.rotary()) return;
+  const RopeSpec& rope = model.rope;
+  const int64_t pairs = RotatedPairs(rope, model.HeadSize());
+  if (pairs < 1 || 2 * pairs > model.HeadSize() || (rope.scaling == RopeSpec::Scaling::kDynamic && pairs < 2)) {
+    Fail(model, "PLN009", fmt::format("rotary positions turn {} channels of a head of {}", 2 * pairs, model.HeadSize()),
+         "give a share of rotated channels that leaves an even number, at least 2 (4 where they stretch dynamically)");
+  }
+  const auto size = static_cast<int64_t>(std::min(rope.short_factor.size(), rope.long_factor.size()));
+  if (rope.scaling == RopeSpec::Scaling::kLongRope && size < pairs) {
+    Fail(model, "PLN009", fmt::format("{} short or long factors for {} rotated pairs of channels", size, pairs),
+         "give short_factor and long_factor one number a pair");
+  }
+}
+
 void CheckModel(const ModelSpec& model, int64_t sequence_length) {
-  const auto fail = [&](const char* id, const std::string& what, const std::string& fix) {
-    throw Error(ErrorCode::kConfig, id, what, model.name, fix);
-  };
   if (model.num_layers < 1 || model.hidden_size < 1 || model.num_attention_heads < 1 || model.intermediate_size < 1 ||
-      model.vocab_size < 1 || model.max_position_embeddings < 1) {
-    fail("PLN004",
-         fmt::format("sizes must be positive: {} layers, hidden size {}, {} heads, intermediate size {}, vocabulary "
-                     "{}, {} positions",
-                     model.num_layers, model.hidden_size, model.num_attention_heads, model.intermediate_size,
-                     model.vocab_size, model.max_position_embeddings),
+      model.vocab_size < 1 || model.max_position_embeddings < 1 || model.num_key_value_heads < 0) {
+    Fail(model, "PLN004",
+         fmt::format("sizes must be positive: {} layers, hidden size {}, {} heads, {} key-value heads, intermediate "
+                     "size {}, vocabulary {}, {} positions",
+                     model.num_layers, model.hidden_size, model.num_attention_heads, model.num_key_value_heads,
+                     model.intermediate_size, model.vocab_size, model.max_position_embeddings),
          "give all of them, or a --model_name");
   }
-  if (model.hidden_size % model.num_attention_heads != 0) {
-    fail("PLN005",
-         fmt::format("hidden size {} does not divide by {} attention heads", model.hidden_size,
-                     model.num_attention_heads),
-         fmt::format("use a hidden size that is a multiple of {}, such as {}", model.num_attention_heads,
-                     (model.hidden_size / model.num_attention_heads + 1) * model.num_attention_heads));
-  }
-  if (model.num_key_value_heads != 0 && model.num_key_value_heads != model.num_attention_heads) {
-    fail("PLN006",
-         fmt::format("{} key-value heads, {} attention heads", model.num_key_value_heads, model.num_attention_heads),
-         "GPT-2 has as many of one as of the other");
-  }
-  if (sequence_length < 1 || sequence_length > model.max_position_embeddings) {
-    fail("PLN007",
-         fmt::format("sequences of {} tokens, the model has {} positions", sequence_length,
-                     model.max_position_embeddings),
-         fmt::format("set --seq-length to a value from 1 to {}, or give the model more positions",
-                     model.max_position_embeddings));
+  CheckHeads(model);
+  CheckFamily(model);
+  const int64_t positions = MaxPositions(model);
+  if (sequence_length < 1 || sequence_length > positions) {
+    Fail(model, "PLN007", fmt::format("sequences of {} tokens, the model has {} positions", sequence_length, positions),
+         fmt::format("set --seq-length to a value from 1 to {}, or give the model more positions", positions));
   }
 }
 
@@ -117,6 +149,17 @@ int64_t WorkspaceBytes(const Plan& plan, int pp_rank) {
   return bytes;
 }
 
+int64_t UnsavedWorkspaceBytes(const Plan& plan, int64_t tokens) {
+  int64_t bytes = 0;
+  for (const UnitLayout& unit : plan.units) {
+    const SavedLayout saved = LayOutSaved(unit.spec, plan.dtypes, tokens);
+    const WorkspaceSpec& workspace = unit.spec.forward_workspace;
+    bytes = std::max(bytes,
+                     saved.arena_bytes + saved.pool_bytes + tokens * workspace.bytes_per_token + workspace.fixed_bytes);
+  }
+  return bytes;
+}
+
 Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& inputs) {
   CheckModel(model, inputs.sequence_length);
   Plan plan;
@@ -131,7 +174,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.recompute = inputs.recompute;
   plan.hidden_dropout = inputs.hidden_dropout;
   const FamilyOptions options{plan.dtypes.compute, inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
-                              inputs.decay_all};
+                              inputs.decay_all, inputs.hidden_dropout};
   for (UnitSpec& spec : MakeUnitSpecs(model, options)) {
     plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));
   }

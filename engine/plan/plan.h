@@ -72,16 +72,17 @@ struct PlanDTypes {
   DType communicate = DType::kFloat32;  // their reduction (communication_data_type)
 };
 
-// Where UnitSpec::saved lies in the unit's kSaved buffer: each tensor begins at a multiple of kSavedAlignment bytes.
+// Where UnitSpec::saved lies in the unit's kSaved buffer, or UnitSpec::deferred in UnitArgs::deferred: each tensor
+// begins at a multiple of kSavedAlignment bytes.
 struct SavedLayout {
-  std::vector<int64_t> offsets;  // bytes, parallel to UnitSpec::saved; -1: not in the arena (Place::kPool)
-  std::vector<int64_t> bytes;    // parallel to UnitSpec::saved
+  std::vector<int64_t> offsets;  // bytes, parallel to the specs; -1: not in the arena (Place::kPool)
+  std::vector<int64_t> bytes;    // parallel to the specs
   int64_t arena_bytes = 0;
   int64_t pool_bytes = 0;
 };
 constexpr int64_t kSavedAlignment = 256;
 SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens);
-SavedLayout LayOutDeferred(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens);  // UnitSpec::deferred
+SavedLayout LayOutSaved(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtypes, int64_t tokens);
 
 // Bytes of one rank by class, persistent ones and those of the arena at its peak.
 struct MemoryAccount {
@@ -90,7 +91,8 @@ struct MemoryAccount {
       0;  // the compiled Program's peak: activations, gathered weights, staging, boundaries, transient gradients
   int64_t workspace = 0;  // scratch of the compute lane
   int64_t pool = 0;       // tensors that LibTorch returns (attention), at their peak
-  int64_t total() const { return weights + master_weights + moments + gradients + arena + workspace + pool; }
+  int64_t tables = 0;     // cosines and sines of rotary positions
+  int64_t total() const { return weights + master_weights + moments + gradients + arena + workspace + pool + tables; }
 };
 
 // Bytes that one rank sends (and receives) in one step, by kind.
@@ -151,6 +153,10 @@ struct Plan {
 
 // Scratch of the compute lane of a pp rank: the largest that any of its units' Forward or Backward asks for.
 int64_t WorkspaceBytes(const Plan& plan, int pp_rank = 0);
+
+// Workspace of Forward, Decode and Logits on `tokens` tokens where nothing is kept (UnitArgs::saved is null): blocks
+// hold their activations there too.
+int64_t UnsavedWorkspaceBytes(const Plan& plan, int64_t tokens);
 
 // Buckets stop growing here even where reduce_bucket_size and allgather_bucket_size allow more, so that communication
 // starts before the backward pass ends (Megatron-LM's default bucket); in small models at this share of the model, and

@@ -22,9 +22,7 @@ UnitLayout LayOutUnit(UnitSpec spec, int dp_size) {
 
 }  // namespace plan_parts
 
-namespace {
-
-SavedLayout LayOut(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtypes, int64_t tokens) {
+SavedLayout LayOutSaved(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtypes, int64_t tokens) {
   const int64_t compute_size = SizeOf(dtypes.compute);
   const int64_t statistics_size = dtypes.compute == DType::kFloat64 ? 8 : 4;
   SavedLayout layout;
@@ -42,14 +40,8 @@ SavedLayout LayOut(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtyp
   return layout;
 }
 
-}  // namespace
-
 SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens) {
-  return LayOut(spec.saved, dtypes, tokens);
-}
-
-SavedLayout LayOutDeferred(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens) {
-  return LayOut(spec.deferred, dtypes, tokens);
+  return LayOutSaved(spec.saved, dtypes, tokens);
 }
 
 }  // namespace trireme

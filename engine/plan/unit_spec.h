@@ -37,7 +37,7 @@ struct SavedSpec {
     kArena,  // at an offset of the program's arena
     kPool,   // a tensor that LibTorch returns (attention output and log-sum-exp): kept in LibTorch's own pool
   };
-  std::string name;           // "ln_1.mean", "attn.qkv", ...
+  std::string name;           // "norm_1.mean", "attn.qkv", ...
   bool compute_dtype = true;  // else fp32 (fp64 in fp64 runs)
   int64_t elements_per_token = 0;
   Place place = Place::kArena;
@@ -71,14 +71,17 @@ struct FamilyOptions {
   int64_t sequence_length = 0;
   int64_t tokens = 0;      // of one micro-batch; 0: sequence_length
   bool decay_all = false;  // --decay-all
+  double hidden_dropout = 0;
 };
 
-// Units in execution order: embedding, blocks, head. engine/plan/families/gpt2.cpp
+// Units in execution order: embedding, blocks, head. engine/plan/families/decoder.cpp
 //
-// Workspaces, with c = bytes of the compute type, r = 4 (8 in fp64), h = hidden size, f = intermediate size, per token:
-//   block forward 2 h c; block backward (3 h + 3 h + f) c + 8 r: d(mid), d(norm out), d(attention out), d(qkv),
-//   d(act), d(fc); embedding backward 64: sorted token ids and their order; head 2 h c + 4 r: ln_f out and its
-//   gradient, mean, rstd, row losses;
+// Workspaces, with c = bytes of the compute type, r = 4 (8 in fp64), h = hidden size, q = width of the queries, w of
+// queries, keys and values, f = intermediate size, per token:
+//   block forward 2 h c; block backward (2 h + q + w + f) c + 8 r: d(mid), d(norm out), d(attention out), d(qkv),
+//   d(fc), which takes d(act) in; f more each for d(gate | up) where the MLP is gated and for d(act), which then is
+//   apart; 2 h more with dropout: what reaches the two products before it; embedding backward 64: sorted token ids and
+//   their order; head 2 h c + 4 r: the norm's output and its gradient, mean, rstd, row losses;
 // and fixed: head HeadChunkTokens * padded_vocab_size * c for the logits; where c is 2, the scratch of a weight product
 // in the compute type: min(largest matrix, kWeightScratchBytes / c elements) * c, never less than one row. Each tensor
 // of a workspace may begin at a multiple of 256 bytes: kWorkspaceSlack more holds the gaps.

@@ -29,7 +29,7 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
     case BufferKind::kSaved:
       return LayOutSaved(unit().spec, plan.dtypes, tokens).arena_bytes;
     case BufferKind::kDeferred:
-      return LayOutDeferred(unit().spec, plan.dtypes, tokens).arena_bytes;
+      return LayOutSaved(unit().spec.deferred, plan.dtypes, tokens).arena_bytes;
     case BufferKind::kGradient:
       return unit().padded_elements * accumulate;
     case BufferKind::kStaging:

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/plan/families/rope.h"
 #include "engine/schedule/buffers.h"
 #include "engine/schedule/compile.h"
 #include "engine/schedule/make_program.h"
@@ -23,6 +24,7 @@ MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
   memory.arena = program.arena_bytes;
   memory.workspace = WorkspaceBytes(plan, pp_rank);
   memory.pool = program.peak_pool_bytes;
+  memory.tables = RopeTableBytes(plan.model, plan.dtypes.compute, plan.batch.sequence_length);
   return memory;
 }
 

@@ -19,6 +19,7 @@ constexpr KnownKey kBf16Known[] = {
     {"accumulate_grads_in_fp32", kNoEffect, "true", "data_types.grad_accum_dtype decides, and is fp32 by default"},
     {"check_overflow", kNoEffect, "", "the key's name is check_grad_overflow"},
 };
+// Members of older files that DeepSpeed ignored until 0.17.
 constexpr KnownKey kFp16Known[] = {
     {"type", kNoEffect, "fp16", "old files carry it"},
     {"fp16", kNoEffect, "true", "old files carry it"},
@@ -49,11 +50,15 @@ Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags) {
   in.Read("loss_scale", c.loss_scale, AtLeast(0));
   in.Read("initial_scale_power", c.initial_scale_power, Between(-126, 127));
   const bool window = in.Read("loss_scale_window", c.loss_scale_window);
-  in.Read("hysteresis", c.hysteresis);
+  const bool hysteresis = in.Read("hysteresis", c.hysteresis);
   in.Read("consecutive_hysteresis", c.consecutive_hysteresis);
   const bool floor = in.Read("min_loss_scale", c.min_loss_scale);
   in.Read("fp16_master_weights_and_grads", c.fp16_master_weights_and_grads);
-  if (c.enabled && c.loss_scale == 0) {  // DeepSpeed checks these two with a dynamic scale only
+  if (c.fp16_master_weights_and_grads) {
+    in.diagnostics().Error("CFG009", in.At("fp16_master_weights_and_grads"), in.Path("fp16_master_weights_and_grads"),
+                           "master weights in fp16 are not supported", "set it to false: master weights are fp32");
+  }
+  if (c.enabled && c.loss_scale == 0) {  // DeepSpeed checks the scaler's keys with a dynamic scale only
     if (window && c.loss_scale_window < 1) {
       in.diagnostics().Error("CFG006", in.At("loss_scale_window"), in.Path("loss_scale_window"),
                              fmt::format("{} is out of range: it must be at least 1", c.loss_scale_window),
@@ -63,6 +68,13 @@ Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags) {
       in.diagnostics().Error("CFG006", in.At("min_loss_scale"), in.Path("min_loss_scale"),
                              fmt::format("{} is out of range: it must be above 0", c.min_loss_scale),
                              "set a value above 0");
+    }
+    if (hysteresis && c.hysteresis < 1) {  // DeepSpeed counts down from it and lowers the scale at exactly 1
+      in.diagnostics().Warning(
+          "CFG054", in.At("hysteresis"), in.Path("hysteresis"),
+          fmt::format("{}: no overflow ever lowers the loss scale at ZeRO stages 1 to 3, as in DeepSpeed",
+                      c.hysteresis),
+          "write 1: the first overflow halves the scale; or 2, the default: the second");
     }
   }
   in.RejectUnread(kFp16Known);
@@ -109,7 +121,8 @@ DataTypesConfig ParseDataTypes(SectionReader in) {
     const DType dtype = c.grad_accum_dtype.value_or(DType::kInt8);
     if (dtype != DType::kFloat32 && dtype != DType::kBFloat16 && dtype != DType::kFloat16) {
       in.diagnostics().Error("CFG012", in.At("grad_accum_dtype"), in.Path("grad_accum_dtype"),
-                             fmt::format("{} is no type for gradients", Quoted(*text)), "write fp32 or bf16");
+                             fmt::format("{} is no type for gradients", Quoted(*text)),
+                             "write fp32, or the type of the weights");
       c.grad_accum_dtype.reset();
     }
   }

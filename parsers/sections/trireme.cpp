@@ -18,6 +18,7 @@ TriremeConfig ParseTrireme(SectionReader in) {
     }
   }
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);
+  in.Read("scale_growth_quirk", c.scale_growth_quirk);
   in.RejectUnread();
   return c;
 }

@@ -28,7 +28,5 @@ if(TRIREME_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)  # GCC's false alarms under sanitizers, in <regex> among others
 endif()
 
-include(GNUInstallDirs)
-# Programs find the libraries that lie beside them, so that an installed folder can be moved.
-set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib")
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+# DT_RPATH instead of DT_RUNPATH: the libraries that ours load (LibTorch's above all) find theirs through it too.
+add_link_options(-Wl,--disable-new-dtags)

@@ -23,13 +23,12 @@ function(trireme_library)
   endif()
 endfunction()
 
-# trireme_program(NAME trireme-engine SRCS ... DEPS ...) makes an installed executable in build/bin.
+# trireme_program(NAME trireme-engine SRCS ... DEPS ...) makes an executable in build/bin.
 function(trireme_program)
   cmake_parse_arguments(A "" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${A_NAME} ${A_SRCS})
   _trireme_common(${A_NAME})
   target_link_libraries(${A_NAME} PRIVATE ${A_DEPS})
-  install(TARGETS ${A_NAME} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
 # trireme_test(NAME parsers_config SRCS ... DEPS ... LABELS unit [RANKS n] [TIMEOUT s] [DATA dir] [OWN_MAIN])

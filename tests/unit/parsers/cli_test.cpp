@@ -97,6 +97,14 @@ TEST(Cli, RecomputationAndWholeEvaluations) {
   EXPECT_TRUE(Contains(TrainFailure({"--eval-iters", "-1"}), "USE002"));
 }
 
+TEST(Cli, InjectedOverflowsAreAListOfSteps) {
+  EXPECT_EQ((std::vector<int64_t>{3, 4, 9}), Train({"--inject-overflow", "3,4,9"}).inject_overflow);
+  EXPECT_TRUE(Train({}).inject_overflow.empty());
+  for (const char* wrong : {"3,,4", "-1", "3;4", "x"}) {
+    EXPECT_TRUE(Contains(TrainFailure({std::string("--inject-overflow=") + wrong}), "is no list of steps")) << wrong;
+  }
+}
+
 TEST(Cli, LocalRankOfTheEnvironmentDecides) {
   for (const int64_t flag : {-1, 0}) EXPECT_NO_THROW(CheckLocalRank(flag, std::nullopt));
   EXPECT_NO_THROW(CheckLocalRank(3, 3));

@@ -173,8 +173,16 @@ TEST(Config, CFG_23_TwoPrecisionsAndTwoNames) {
   EXPECT_EQ(Keys{"CFG030 --fp64"}, ErrorKeys(ParseKeys(R"("bf16":{"enabled":true})", f)));
 }
 
-TEST(Config, Fp16IsNotSupportedYetAndAutoIsOff) {
-  EXPECT_EQ(Keys{"CFG009 fp16.enabled"}, ErrorKeys(ParseKeys(R"("fp16":{"enabled":true})")));
+TEST(Config, Fp16WorksAndAutoIsOff) {
+  const ParseResult on = ParseKeys(R"("fp16":{"enabled":true})");
+  EXPECT_EQ(Keys{}, ErrorKeys(on));
+  EXPECT_EQ(DType::kFloat16, ComputeDType(on.config));
+  EXPECT_TRUE(Has(on, Severity::kNotice, "CFG053", "data_types.grad_accum_dtype"));
+  TrainFlags flag = testing::WithLr();
+  flag.fp16 = true;
+  EXPECT_EQ(DType::kFloat16, ComputeDType(ParseKeys(R"("fp16":{"enabled":"auto"})", flag).config));
+  EXPECT_EQ(Keys{"CFG009 fp16.fp16_master_weights_and_grads"},
+            ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"fp16_master_weights_and_grads":true})")));
   const ParseResult autos = ParseKeys(R"("fp16":{"enabled":"auto"},"bf16":{"enabled":"auto"})");
   EXPECT_EQ(Keys{}, ErrorKeys(autos));
   EXPECT_EQ(DType::kFloat32, ComputeDType(autos.config));
@@ -202,7 +210,7 @@ TEST(Config, TypesOfGradients) {
             ErrorKeys(ParseKeys(R"("data_types":{"grad_accum_dtype":"int8"})")));
 }
 
-// The kernels add gradients up in fp32 or in the type of the weights, and reduce fp32 and bf16.
+// The kernels add gradients up in fp32 or in the type of the weights.
 TEST(Config, TypesOfGradientsWithoutKernelsAreRefused) {
   const auto errors = [](const std::string& keys, bool fp64 = false) {
     TrainFlags flags = testing::WithLr();
@@ -210,15 +218,19 @@ TEST(Config, TypesOfGradientsWithoutKernelsAreRefused) {
     return ErrorKeys(ParseKeys(keys, flags));
   };
   const std::string accumulate = R"("data_types":{"grad_accum_dtype":")", bf16 = R"("bf16":{"enabled":true},)",
-                    travel = R"("communication_data_type":")";
+                    fp16 = R"("fp16":{"enabled":true},)", travel = R"("communication_data_type":")";
   EXPECT_EQ(Keys{"CFG031 data_types.grad_accum_dtype"}, errors(accumulate + "bf16\"}"));
   EXPECT_EQ(Keys{}, errors(accumulate + "bf16\"}", /*fp64=*/true));  // everything is fp64 then
   EXPECT_EQ(Keys{}, errors(accumulate + "fp32\"}"));
   EXPECT_EQ(Keys{}, errors(bf16 + accumulate + "bf16\"}"));
   EXPECT_EQ(Keys{}, errors(bf16 + accumulate + "fp32\"}"));
+  EXPECT_EQ(Keys{}, errors(fp16 + accumulate + "fp16\"}"));
+  EXPECT_EQ(Keys{"CFG031 data_types.grad_accum_dtype"}, errors(fp16 + accumulate + "bf16\"}"));
   for (const std::string& precision : {std::string(), bf16}) {
-    EXPECT_EQ(Keys{"CFG009 data_types.grad_accum_dtype"}, errors(precision + accumulate + "fp16\"}"));
-    EXPECT_EQ(Keys{"CFG009 communication_data_type"}, errors(precision + travel + "fp16\""));
+    EXPECT_EQ(Keys{"CFG031 data_types.grad_accum_dtype"}, errors(precision + accumulate + "fp16\"}"));
+  }
+  for (const std::string& precision : {std::string(), bf16, fp16}) {
+    EXPECT_EQ(Keys{}, errors(precision + travel + "fp16\""));
     EXPECT_EQ(Keys{}, errors(precision + travel + "bf16\""));
     EXPECT_EQ(Keys{}, errors(precision + travel + "fp32\""));
   }

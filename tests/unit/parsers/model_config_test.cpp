@@ -106,7 +106,7 @@ TEST_F(HuggingFace, ReadsGpt2) {
 }
 
 TEST_F(HuggingFace, RefusesWhatItCannotBuild) {
-  Read(R"({"model_type":"llama"})");
+  Read(R"({"model_type":"bert"})");
   EXPECT_EQ("MOD005 model_type;", Keys());
   Read(R"({"n_layer":2})");
   EXPECT_EQ("MOD005 model_type;", Keys());

@@ -252,11 +252,35 @@ TEST(PrecisionSections, CFG_26_TextFalseNeverCountsAsTrue) {
   EXPECT_TRUE(Has(r, Severity::kNotice, "CFG013", "zero_optimization.overlap_comm"));
 }
 
+TEST(PrecisionSections, KeysAndDefaultsOfFp16) {
+  const Fp16Config plain = ParseKeys(R"("fp16":{"enabled":true,"loss_scale":"auto"})").config.fp16;
+  EXPECT_EQ(0, plain.loss_scale);
+  EXPECT_EQ(16, plain.initial_scale_power);
+  EXPECT_EQ(1000, plain.loss_scale_window);
+  EXPECT_EQ(2, plain.hysteresis);
+  EXPECT_FALSE(plain.consecutive_hysteresis);
+  EXPECT_EQ(1, plain.min_loss_scale);
+  const ParseResult r = ParseKeys(
+      R"("fp16":{"enabled":true,"auto_cast":true,"loss_scale":0,"initial_scale_power":12,"loss_scale_window":200,
+      "hysteresis":3,"consecutive_hysteresis":true,"min_loss_scale":1e-10},"trireme":{"scale_growth_quirk":true})");
+  EXPECT_EQ(Keys{}, ErrorKeys(r));
+  EXPECT_EQ(12, r.config.fp16.initial_scale_power);
+  EXPECT_EQ(200, r.config.fp16.loss_scale_window);
+  EXPECT_EQ(3, r.config.fp16.hysteresis);
+  EXPECT_TRUE(r.config.fp16.consecutive_hysteresis);
+  EXPECT_EQ(1e-10, r.config.fp16.min_loss_scale);
+  EXPECT_TRUE(r.config.trireme.scale_growth_quirk);
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"type":"fp16","opt_level":"O2"})")));
+  const ParseResult never = ParseKeys(R"("fp16":{"enabled":true,"hysteresis":0})");
+  EXPECT_TRUE(Has(never, Severity::kWarning, "CFG054", "fp16.hysteresis")) << never.diagnostics.Render();
+}
+
 TEST(PrecisionSections, ScaleChecksRunOnlyWithADynamicScale) {
   EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("fp16":{"enabled":false,"loss_scale_window":0})")));
-  const Keys not_yet = {"CFG009 fp16.enabled"};
-  EXPECT_EQ(not_yet, ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"loss_scale":128,"loss_scale_window":0})")));
-  EXPECT_EQ(2u, Errors(ParseKeys(R"("fp16":{"enabled":true,"loss_scale_window":0})")).size());
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"loss_scale":128,"loss_scale_window":0})")));
+  EXPECT_EQ(Keys{"CFG006 fp16.loss_scale_window"},
+            ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"loss_scale_window":0})")));
+  EXPECT_EQ(Keys{"CFG006 fp16.min_loss_scale"}, ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"min_loss_scale":0})")));
   EXPECT_EQ(Keys{"CFG006 fp16.loss_scale"}, ErrorKeys(ParseKeys(R"("fp16":{"loss_scale":-1})")));
   EXPECT_EQ(Keys{"CFG005 fp16"}, ErrorKeys(ParseKeys(R"("fp16":true)")));
   EXPECT_EQ(Keys{"CFG009 bf16.bf16_optimizer_states"},

@@ -87,8 +87,9 @@ TEST(Gpt2, SavedActivationsTake14HiddenVectorsAToken) {
     int64_t& sum = saved.place == SavedSpec::Place::kPool ? pool : saved.compute_dtype ? arena : statistics;
     sum += saved.elements_per_token;
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"ln_1.mean", "ln_1.rstd", "ln_1.out", "attn.qkv", "attn.out", "attn.lse",
-                                             "mid", "ln_2.mean", "ln_2.rstd", "ln_2.out", "mlp.fc", "mlp.act"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"norm_1.mean", "norm_1.rstd", "norm_1.out", "attn.qkv", "attn.out", "attn.lse",
+                                      "mid", "norm_2.mean", "norm_2.rstd", "norm_2.out", "mlp.fc", "mlp.act"}));
   EXPECT_EQ(arena, 14 * 2048);
   EXPECT_EQ(statistics, 4);
   EXPECT_EQ(pool, 2048 + 16);

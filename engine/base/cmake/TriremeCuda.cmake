@@ -1,0 +1,48 @@
+# The GPU program: TRIREME_HAS_CUDA says whether it is built. Adds CUDA and NCCL to the target trireme_torch.
+
+# It needs a CUDA toolkit of the series that LibTorch was built for.
+set(TRIREME_HAS_CUDA OFF)
+if(TRIREME_CUDA AND EXISTS ${TRIREME_TORCH_ROOT}/lib/libtorch_cuda.so)
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80 90)
+    endif()
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 17)
+    find_package(CUDAToolkit REQUIRED)
+    set(_torch_cuda "")
+    if(EXISTS ${TRIREME_TORCH_ROOT}/version.py)
+      file(STRINGS ${TRIREME_TORCH_ROOT}/version.py _torch_cuda REGEX "^cuda")
+      string(REGEX MATCH "'([0-9]+)\\." _ "${_torch_cuda}")
+      set(_torch_cuda "${CMAKE_MATCH_1}")
+    endif()
+    if(_torch_cuda AND NOT _torch_cuda EQUAL CUDAToolkit_VERSION_MAJOR)
+      message(STATUS "GPU program: off, since LibTorch is for CUDA ${_torch_cuda} and the toolkit is ${CUDAToolkit_VERSION}")
+    else()
+      set(TRIREME_HAS_CUDA ON)
+    endif()
+  endif()
+endif()
+message(STATUS "GPU program: ${TRIREME_HAS_CUDA}")
+
+trireme_cuda_library_dirs(TRIREME_CUDA_LIBRARY_DIRS ${TRIREME_TORCH_ROOT} ${TRIREME_FETCHED_WHEEL_DIRS} ${CUDAToolkit_LIBRARY_DIR})
+list(APPEND CMAKE_BUILD_RPATH ${TRIREME_TORCH_ROOT}/lib ${TRIREME_CUDA_LIBRARY_DIRS})
+
+if(TRIREME_HAS_CUDA)
+  find_path(NCCL_INCLUDE_DIR nccl.h PATHS ${TRIREME_TORCH_ROOT}/../nvidia/nccl/include ${PROJECT_SOURCE_DIR}/.deps/nvidia/nccl/include
+    ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/include)
+  find_file(NCCL_LIBRARY NAMES libnccl.so.2 libnccl.so PATHS ${TRIREME_CUDA_LIBRARY_DIRS} /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+  if(NOT NCCL_INCLUDE_DIR OR NOT NCCL_LIBRARY)
+    message(FATAL_ERROR "NCCL not found (nccl.h: ${NCCL_INCLUDE_DIR}, library: ${NCCL_LIBRARY})\n"
+      "  fix: run ./setup.sh, which fetches it, or configure with -DTRIREME_CUDA=OFF for a CPU program")
+  endif()
+  target_compile_definitions(trireme_torch INTERFACE TRIREME_HAS_CUDA=1)
+  target_include_directories(trireme_torch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+  target_link_libraries(trireme_torch INTERFACE ${TRIREME_TORCH_ROOT}/lib/libtorch_cuda.so ${TRIREME_TORCH_ROOT}/lib/libc10_cuda.so
+    CUDA::cudart CUDA::cublasLt ${NCCL_LIBRARY})
+endif()

@@ -1,0 +1,215 @@
+// Units of every family out of its traits: embedding, blocks, head.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "engine/plan/families/family.h"
+#include "engine/plan/unit_spec.h"
+
+namespace trireme {
+
+const FamilyTraits& TraitsOf(Family family) {
+  switch (family) {
+    case Family::kGpt2:
+      return Gpt2Traits();
+    case Family::kGptNeoX:
+      return GptNeoXTraits();
+    case Family::kLlama:
+    case Family::kQwen2:
+      break;
+  }
+  return LlamaTraits();
+}
+
+std::string BlockName(const FamilyTraits& traits, int64_t layer) { return fmt::format("{}.{}", traits.blocks, layer); }
+
+BlockWidths::BlockWidths(const ModelSpec& model)
+    : hidden(model.hidden_size),
+      query(model.num_attention_heads * model.HeadSize()),
+      key(model.KeyValueHeads() * model.HeadSize()),
+      intermediate(model.intermediate_size) {}
+
+std::vector<int64_t> QkvRows(const FamilyTraits& traits, const BlockWidths& widths) {
+  if (traits.qkv.size() == 1) return {widths.qkv()};
+  return {widths.query, widths.key, widths.key};
+}
+
+std::vector<int64_t> FcRows(const FamilyTraits& traits, const BlockWidths& widths) {
+  return std::vector<int64_t>(traits.fc.size(), widths.intermediate);
+}
+
+namespace {
+
+class Decoder {
+ public:
+  Decoder(const ModelSpec& model, const FamilyOptions& options)
+      : model_(model),
+        options_(options),
+        traits_(TraitsOf(model.family)),
+        widths_(model),
+        padded_vocab_(std::max(model.vocab_size, model.padded_vocab_size)),
+        compute_size_(SizeOf(options.compute_dtype)),
+        statistics_size_(options.compute_dtype == DType::kFloat64 ? 8 : 4) {}
+
+  UnitSpec Embedding() const;
+  UnitSpec Block(int64_t layer) const;
+  UnitSpec Head() const;
+
+ private:
+  ParameterSpec Vector(const std::string& name, int64_t size, Init init, int tp_dim) const {
+    return {name, {size}, false, 0, init, 0, options_.decay_all, tp_dim, false};
+  }
+  ParameterSpec Table(std::string_view name, int64_t rows, int64_t padded_rows, int tp_dim) const {
+    return {fmt::format("{}.weight", name),
+            {rows, widths_.hidden},
+            false,
+            padded_rows,
+            Init::kNormal,
+            model_.initializer_range,
+            true,
+            tp_dim,
+            false};
+  }
+  void AddNorm(UnitSpec& unit, const std::string& name) const;
+  void AddLinear(UnitSpec& unit, const std::vector<std::string_view>& names, const std::vector<int64_t>& rows,
+                 int64_t in, bool bias, bool row_parallel) const;
+  void AddParameters(UnitSpec& unit) const;
+  void AddActivations(UnitSpec& unit) const;
+  int64_t WeightScratch(int64_t matrix_elements) const;
+  int64_t FcWidth() const { return static_cast<int64_t>(traits_.fc.size()) * widths_.intermediate; }
+
+  const ModelSpec& model_;
+  const FamilyOptions& options_;
+  const FamilyTraits& traits_;
+  const BlockWidths widths_;
+  const int64_t padded_vocab_, compute_size_, statistics_size_;
+};
+
+// A product of a 16-bit weight gradient is made here before it is added to a wider sum (CPU).
+int64_t Decoder::WeightScratch(int64_t matrix_elements) const {
+  if (compute_size_ > 2) return 0;
+  const int64_t row = std::max({widths_.hidden, widths_.intermediate, widths_.query}) * compute_size_;
+  return std::max(row, std::min(matrix_elements * compute_size_, kWeightScratchBytes));
+}
+
+void Decoder::AddNorm(UnitSpec& unit, const std::string& name) const {
+  unit.parameters.push_back(Vector(name + ".weight", widths_.hidden, Init::kOnes, -1));
+  if (!traits_.rms_norm) unit.parameters.push_back(Vector(name + ".bias", widths_.hidden, Init::kZeros, -1));
+}
+
+// Matrices that one product reads, then their biases. Column-parallel: rows of the held matrix over tp; row-parallel:
+// its columns, the bias whole.
+void Decoder::AddLinear(UnitSpec& unit, const std::vector<std::string_view>& names, const std::vector<int64_t>& rows,
+                        int64_t in, bool bias, bool row_parallel) const {
+  double std = model_.initializer_range;
+  if (row_parallel && traits_.scaled_residual_init) std /= std::sqrt(2.0 * static_cast<double>(model_.num_layers));
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::vector<int64_t> shape{rows[i], in};
+    if (traits_.transposed) std::swap(shape[0], shape[1]);
+    unit.parameters.push_back({fmt::format("{}.{}.weight", unit.name, names[i]), std::move(shape), traits_.transposed,
+                               0, Init::kNormal, std, true, row_parallel ? 1 : 0, i > 0});
+  }
+  if (!bias) return;
+  for (size_t i = 0; i < names.size(); ++i) {
+    unit.parameters.push_back(
+        Vector(fmt::format("{}.{}.bias", unit.name, names[i]), rows[i], Init::kZeros, row_parallel ? -1 : 0));
+    unit.parameters.back().joined = i > 0;
+  }
+}
+
+UnitSpec Decoder::Embedding() const {
+  UnitSpec unit;
+  unit.kind = UnitKind::kEmbedding;
+  unit.name = "embedding";
+  unit.parameters = {Table(traits_.token_table, model_.vocab_size, padded_vocab_, 0)};
+  if (!traits_.position_table.empty()) {
+    unit.parameters.push_back(Table(traits_.position_table, model_.max_position_embeddings, 0, -1));
+  }
+  unit.backward_workspace = {64, kWorkspaceSlack};
+  return unit;
+}
+
+void Decoder::AddParameters(UnitSpec& unit) const {
+  const int64_t h = widths_.hidden;
+  AddNorm(unit, fmt::format("{}.{}", unit.name, traits_.norm_1));
+  AddLinear(unit, traits_.qkv, QkvRows(traits_, widths_), h, model_.qkv_bias, false);
+  AddLinear(unit, {traits_.attention_out}, {h}, widths_.query, model_.attention_out_bias, true);
+  AddNorm(unit, fmt::format("{}.{}", unit.name, traits_.norm_2));
+  AddLinear(unit, traits_.fc, FcRows(traits_, widths_), h, model_.mlp_bias, false);
+  AddLinear(unit, {traits_.mlp_out}, {h}, widths_.intermediate, model_.mlp_bias, true);
+}
+
+void Decoder::AddActivations(UnitSpec& unit) const {
+  using Place = SavedSpec::Place;
+  const int64_t h = widths_.hidden;
+  const auto norm = [&](const std::string& name) {
+    if (!traits_.rms_norm) unit.saved.push_back({name + ".mean", false, 1, Place::kArena});
+    unit.saved.push_back({name + ".rstd", false, 1, Place::kArena});
+    unit.saved.push_back({name + ".out", true, h, Place::kArena});
+  };
+  norm("norm_1");
+  unit.saved.push_back({"attn.qkv", true, widths_.qkv(), Place::kArena});
+  unit.saved.push_back({"attn.out", true, widths_.query, Place::kPool});
+  unit.saved.push_back({"attn.lse", false, model_.num_attention_heads, Place::kPool});
+  if (!model_.parallel_residual) unit.saved.push_back({"mid", true, h, Place::kArena});
+  norm("norm_2");
+  unit.saved.push_back({"mlp.fc", true, FcWidth(), Place::kArena});
+  unit.saved.push_back({"mlp.act", true, widths_.intermediate, Place::kArena});
+  unit.deferred = {{"mlp.dout", true, h, Place::kArena},
+                   {"mlp.dfc", true, FcWidth(), Place::kArena},
+                   {"attn.dout", true, h, Place::kArena},
+                   {"attn.dqkv", true, widths_.qkv(), Place::kArena}};
+}
+
+UnitSpec Decoder::Block(int64_t layer) const {
+  const int64_t h = widths_.hidden, f = widths_.intermediate;
+  UnitSpec unit;
+  unit.kind = UnitKind::kBlock;
+  unit.name = BlockName(traits_, layer);
+  unit.layer = layer;
+  AddParameters(unit);
+  AddActivations(unit);
+  unit.splits_weights = true;
+  const int64_t scratch = WeightScratch(std::max({widths_.qkv() * h, widths_.query * h, FcWidth() * h}));
+  const int64_t dropped = options_.hidden_dropout > 0 ? 2 * h : 0, dact = traits_.gated() ? f : 0;
+  const int64_t backward = 2 * h + widths_.query + widths_.qkv() + FcWidth() + dact + dropped;
+  unit.forward_workspace = {2 * h * compute_size_, kWorkspaceSlack};
+  unit.backward_workspace = {backward * compute_size_ + 8 * statistics_size_, kWorkspaceSlack + scratch};
+  const double products = 2.0 * static_cast<double>(h * (widths_.qkv() + widths_.query + FcWidth() + f));
+  const double attention = 2.0 * static_cast<double>(widths_.query) * static_cast<double>(options_.sequence_length);
+  unit.forward_flops_per_token = products + attention;
+  return unit;
+}
+
+UnitSpec Decoder::Head() const {
+  UnitSpec unit;
+  unit.kind = UnitKind::kHead;
+  unit.name = "head";
+  AddNorm(unit, std::string(traits_.final_norm));
+  if (!model_.tie_word_embeddings) {
+    unit.parameters.push_back(Table(traits_.head, model_.vocab_size, padded_vocab_, 0));
+  }
+  unit.reads_tied_embedding = model_.tie_word_embeddings;
+  const int64_t tokens = options_.tokens > 0 ? options_.tokens : options_.sequence_length;
+  const int64_t logits = HeadChunkTokens(tokens, padded_vocab_) * padded_vocab_ * compute_size_;
+  unit.forward_workspace = {2 * widths_.hidden * compute_size_ + 4 * statistics_size_,
+                            kWorkspaceSlack + logits + WeightScratch(padded_vocab_ * widths_.hidden)};
+  unit.forward_flops_per_token = 2.0 * static_cast<double>(padded_vocab_) * static_cast<double>(widths_.hidden);
+  return unit;
+}
+
+}  // namespace
+
+std::vector<UnitSpec> MakeUnitSpecs(const ModelSpec& model, const FamilyOptions& options) {
+  const Decoder family(model, options);
+  std::vector<UnitSpec> units;
+  units.push_back(family.Embedding());
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) units.push_back(family.Block(layer));
+  units.push_back(family.Head());
+  return units;
+}
+
+}  // namespace trireme
