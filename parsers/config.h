@@ -137,9 +137,8 @@ struct PipelineParallelConfig {
   int64_t pp_size = 1;
   int64_t virtual_stages = 1;  // stages of one rank; more than 1: interleaved
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
-  // "uniform", "parameters", "time" or "type:REGEX"; see engine/plan/plan.h. Not used where first_layers is given.
+  // "uniform", "parameters", "time", "type:REGEX", or by hand "layers:0,5,11": the first decoder layer of each stage.
   std::string partition = "parameters";
-  std::vector<int64_t> first_layers;  // by hand: the first decoder layer of each stage, beginning with 0
 };
 
 // kTokens: loss and gradients are means over all tokens of the step. kPerMicrobatch: the mean of the micro-batches'

@@ -3,15 +3,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <numeric>
 #include <regex>
 
 #include "engine/base/error.h"
+#include "engine/base/strings.h"
 #include "engine/plan/parts.h"
 
 namespace trireme::plan_parts {
 namespace {
+
+constexpr std::string_view kType = "type:", kLayers = "layers:";
+constexpr const char* kWhere = "trireme.pipeline.partition";
 
 [[noreturn]] void Fail(const char* id, const std::string& what, const std::string& where, const std::string& fix) {
   throw Error(ErrorCode::kConfig, id, what, where, fix);
@@ -19,18 +24,17 @@ namespace {
 
 std::vector<double> Weights(const std::vector<UnitLayout>& units, const std::string& method) {
   std::vector<double> weights;
-  constexpr std::string_view kType = "type:";
   std::regex pattern;
   if (method.starts_with(kType)) {
     try {
       pattern.assign(method.substr(kType.size()), std::regex::ECMAScript | std::regex::icase);
     } catch (const std::regex_error& error) {
-      Fail("PLN021", fmt::format("\"{}\" holds no regular expression: {}", method, error.what()), "partition",
+      Fail("PLN021", fmt::format("\"{}\" holds no regular expression: {}", method, error.what()), kWhere,
            "write for example type:block");
     }
   } else if (method != "parameters" && method != "time") {
-    Fail("PLN021", fmt::format("\"{}\" is no way to cut a model into stages", method), "partition",
-         "write uniform, parameters, time, type:REGEX, or the list of each stage's first layer");
+    Fail("PLN021", fmt::format("\"{}\" is no way to cut a model into stages", method), kWhere,
+         "write uniform, parameters, time, type:REGEX, or layers:0,5,11 with each stage's first layer");
   }
   for (const UnitLayout& unit : units) {
     if (method == "time") {
@@ -57,23 +61,26 @@ std::vector<UnitRange> FromFirsts(std::vector<int> firsts, int num_units) {
   return stages;
 }
 
-std::vector<UnitRange> ByHand(const std::vector<UnitLayout>& units, const std::vector<int64_t>& first_layers,
-                              int num_stages) {
-  const int64_t layers = static_cast<int64_t>(units.size()) - 2;
-  if (static_cast<int>(first_layers.size()) != num_stages) {
-    Fail("PLN022", fmt::format("{} stages are listed, the pipeline has {}", first_layers.size(), num_stages),
-         "partition", "list the first decoder layer of each stage");
-  }
+// "0,5,11": unit 0 is the embedding, layer i is unit i + 1.
+std::vector<int> ByHand(std::string_view list, int num_layers, int num_stages) {
   std::vector<int> firsts;
-  for (size_t s = 0; s < first_layers.size(); ++s) {
-    const int64_t layer = first_layers[s];
-    if (s == 0 ? layer != 0 : layer <= first_layers[s - 1] || layer >= layers) {
-      Fail("PLN022", fmt::format("stage {} begins with layer {} of {}", s, layer, layers), "partition",
-           "begin with 0 and let the numbers rise; the first stage has the embedding, the last one the head");
+  for (const std::string& item : Split(list, ',')) {
+    const std::string_view text = Trim(item);
+    int layer = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
+    const bool number = error == std::errc() && end == text.data() + text.size();
+    const bool rises = firsts.empty() ? layer == 0 : layer + 1 > std::max(firsts.back(), 1) && layer < num_layers;
+    if (!number || !rises) {
+      Fail("PLN022", fmt::format("stage {} begins with layer \"{}\" of {}", firsts.size(), item, num_layers), kWhere,
+           "begin with 0 and let the numbers rise; the first stage has the embedding too, the last one the head");
     }
-    firsts.push_back(s == 0 ? 0 : static_cast<int>(layer) + 1);  // unit 0 is the embedding
+    firsts.push_back(firsts.empty() ? 0 : layer + 1);
   }
-  return FromFirsts(std::move(firsts), static_cast<int>(units.size()));
+  if (static_cast<int>(firsts.size()) != num_stages) {
+    Fail("PLN022", fmt::format("{} stages are listed, the pipeline has {}", firsts.size(), num_stages), kWhere,
+         "list the first decoder layer of each stage");
+  }
+  return firsts;
 }
 
 }  // namespace
@@ -127,11 +134,12 @@ std::vector<UnitRange> MakeStages(const std::vector<UnitLayout>& units, const Pi
                      wanted, pipeline.pp_size, pipeline.virtual_stages, num_units - 2),
          "pipeline_parallel.pp_size", fmt::format("ask for at most {} stages", num_units));
   }
-  if (!pipeline.first_layers.empty()) return ByHand(units, pipeline.first_layers, num_stages);
-  std::vector<int> firsts = pipeline.partition == "uniform"
-                                ? UniformParts(num_units, num_stages)
-                                : BalancedParts(Weights(units, pipeline.partition), num_stages);
-  return FromFirsts(std::move(firsts), num_units);
+  const std::string& method = pipeline.partition;
+  if (method.starts_with(kLayers)) {
+    return FromFirsts(ByHand(method.substr(kLayers.size()), num_units - 2, num_stages), num_units);
+  }
+  if (method == "uniform") return FromFirsts(UniformParts(num_units, num_stages), num_units);
+  return FromFirsts(BalancedParts(Weights(units, method), num_stages), num_units);
 }
 
 }  // namespace trireme::plan_parts

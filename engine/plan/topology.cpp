@@ -27,7 +27,7 @@ Topology MakeTopology(const Config& config, int64_t world_size) {
   }
   Topology topology;
   if (world_size % pp != 0) {
-    throw Error(ErrorCode::kConfig, "PLN003",
+    throw Error(ErrorCode::kConfig, "PLN002",
                 fmt::format("{} ranks do not divide into {} pipeline stages", world_size, pp),
                 "pipeline_parallel.pp_size", "take a number of ranks that is a multiple of it");
   }

@@ -39,7 +39,7 @@ TrainerSetup SetupOf(const TinyRun& run) {
   config.gradient_clipping = run.clip;
   config.world_size = run.world;
   config.dp_size = dp;
-  config.pipeline_parallel = {run.pp, run.virtual_stages, run.schedule, "parameters", {}};
+  config.pipeline_parallel = {run.pp, run.virtual_stages, run.schedule, "parameters"};
   setup.sequence_length = 11;
   setup.train_iters = run.steps;
   setup.recompute = run.recompute;

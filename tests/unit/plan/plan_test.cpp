@@ -43,7 +43,8 @@ TEST(Plan, WhatCannotBePlannedSaysWhy) {
   EXPECT_EQ(IdOf(config, model, 2), "PLN001");
   config = ConfigOf(small);
   config.pipeline_parallel.pp_size = 2;
-  EXPECT_EQ(IdOf(config, model, 2), "PLN001");
+  EXPECT_EQ(IdOf(config, model, 2), "PLN003") << "the batch was resolved for two data-parallel ranks";
+  EXPECT_EQ(IdOf(config, model, 3), "PLN002");
   config = ConfigOf(small);
   model.num_layers = 0;
   EXPECT_EQ(IdOf(config, model, 2), "PLN004");

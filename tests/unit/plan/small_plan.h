@@ -46,7 +46,7 @@ inline Config ConfigOf(const SmallPlan& small) {
   config.zero_optimization.allgather_bucket_size = small.bucket_elements;
   config.world_size = small.ranks;
   config.dp_size = dp;
-  config.pipeline_parallel = {small.pp, small.virtual_stages, small.schedule, small.partition, {}};
+  config.pipeline_parallel = {small.pp, small.virtual_stages, small.schedule, small.partition};
   return config;
 }
 
