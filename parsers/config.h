@@ -127,6 +127,9 @@ struct ZeroConfig {
 
 struct TensorParallelConfig {
   int64_t tp_size = 1;
+  // Norms and the residual stream are split along the tokens (arXiv:2205.05198): "trireme": {"sequence_parallel":
+  // true}, or --sequence-parallel.
+  bool sequence_parallel = false;
 };
 
 // In which order a pipeline's ranks work on micro-batches (engine/schedule/pipeline_order.h).

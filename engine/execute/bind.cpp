@@ -51,7 +51,7 @@ at::Tensor Executor::View(const BufferUse& use) const {
     default:
       break;
   }
-  const int64_t tokens = plan.batch.tokens_per_micro_batch(), hidden = plan.model.hidden_size;
+  const int64_t tokens = plan.boundary_tokens(), hidden = plan.model.hidden_size;
   const auto arena = [&](DType dtype, at::IntArrayRef shape) {
     int64_t elements = 1;
     for (const int64_t extent : shape) elements *= extent;
@@ -117,6 +117,14 @@ std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled)
       case Op::kReduce:
         BindReduce(source, bound);
         break;
+      case Op::kTpReduce:
+        for (const BufferUse& use : source.writes) {
+          for (const Segment& segment : parts_.plan->units[static_cast<size_t>(use.key.unit)].segments) {
+            if (segment.parameter.split()) continue;
+            bound.replicated.push_back(View(use).narrow(0, segment.begin, segment.count));
+          }
+        }
+        break;
       case Op::kGather:
         for (const BufferUse& use : source.writes) {
           if (use.key.kind == BufferKind::kGathered) bound.gathered.push_back(View(use));
@@ -143,6 +151,8 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
   args.gradient_scale = 1.0 / static_cast<double>(plan.batch.tokens_per_step());
   args.step_state = parts_.state->step_state();
   args.workspace = workspace_;
+  args.tp = tensor_parallel_.get();
+  args.sequence_parallel = plan.sequence_parallel;
   const auto view = [&](const std::vector<BufferUse>& uses, BufferKind kind, int unit, at::Tensor& out) {
     if (const BufferUse* use = Find(uses, kind, unit)) out = View(*use);
   };

@@ -49,6 +49,7 @@ struct Executor::Bound {
   bool drops_pool = false;                         // the saved tensors of LibTorch end here
   std::vector<at::Tensor> gathered;                // Gather at ZeRO 3, one a unit
   std::vector<ReducedUnit> reduced;                // Reduce, one a unit
+  std::vector<at::Tensor> replicated;              // TpReduce: gradients of what every tp rank has whole
   std::vector<PostedTransfer> transfers;           // Send, Recv: of the whole post, at its first instruction
 };
 

@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/execute/bound_program.h"
+#include "engine/execute/tensor_lane.h"
 #include "engine/kernels/kernels.h"
 
 namespace trireme {
@@ -37,6 +38,7 @@ Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledPr
     : parts_(parts), units_(MakeUnits(*parts.plan)) {
   const Plan& plan = *parts_.plan;
   const at::Device device = parts_.state->device();
+  if (parts_.tp != nullptr) tensor_parallel_ = MakeTensorLane(*parts_.tp, device);
   const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
   arena_ = at::empty({std::max<int64_t>(1, std::max(train.arena_bytes, eval.arena_bytes))}, bytes);
   for (const UnitLayout& unit : plan.units) {
@@ -171,7 +173,7 @@ void Executor::Drain() {
 
 std::vector<Communicator*> Executor::Groups() const {
   std::vector<Communicator*> groups = {parts_.world};
-  for (Communicator* group : {parts_.dp, parts_.pp, parts_.tie}) {
+  for (Communicator* group : {parts_.dp, parts_.pp, parts_.tp, parts_.tie}) {
     if (group != nullptr && group != parts_.world) groups.push_back(group);
   }
   return groups;
@@ -239,6 +241,9 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
     case Op::kSend:
     case Op::kRecv:
       RunTransfers(bound, stream);
+      break;
+    case Op::kTpReduce:
+      RunTpReduce(bound);
       break;
     case Op::kTieReduce:
       parts_.tie->AllReduce(parts_.state->own_gradient(0), ReduceOp::kSum, stream);
@@ -330,6 +335,11 @@ void Executor::RunGather(const Bound& bound, CommStream stream) {
   parts_.dp->GroupEnd();
 }
 
+void Executor::RunTpReduce(const Bound& bound) {
+  for (const at::Tensor& gradient : bound.replicated) tensor_parallel_->AllReduce(gradient, ReduceOp::kSum);
+  tensor_parallel_->Wait();
+}
+
 void Executor::RunTransfers(const Bound& bound, CommStream stream) {
   parts_.pp->GroupStart();
   for (const PostedTransfer& transfer : bound.transfers) {
@@ -371,13 +381,9 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
   const at::Tensor& scalars = state.step_state();
   if (bound.compiled->instruction.lane == Lane::kCompute) {
     for (const int u : state.held_units()) {
-      if (state.IsTiedCopy(u)) continue;
-      // Each element counts once over the ranks: where every rank holds the whole gradient, each takes its share.
-      const int64_t share = plan.units[static_cast<size_t>(u)].shard_elements;
-      kernels::SumOfSquares(plan.effective_zero_stage == 0 && plan.topology.dp_size > 1
-                                ? state.gradient_sum(u).narrow(0, state.dp_rank() * share, share)
-                                : state.own_gradient(u),
-                            scalars);
+      for (const ElementRange& range : state.norm_ranges(u)) {
+        kernels::SumOfSquares(state.own_gradient(u).narrow(0, range.begin, range.size()), scalars);
+      }
     }
     return;
   }

@@ -15,6 +15,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/execute/lanes.h"
 #include "engine/execute/trace.h"
+#include "engine/model/tensor_parallel.h"
 #include "engine/model/unit.h"
 #include "engine/schedule/compile.h"
 #include "engine/zero/rank_state.h"
@@ -49,6 +50,7 @@ struct ExecutorParts {
   Communicator* world = nullptr;
   Communicator* dp = nullptr;   // may be the world's
   Communicator* pp = nullptr;   // null at pp 1
+  Communicator* tp = nullptr;   // null at tp 1
   Communicator* tie = nullptr;  // null on ranks without a tied weight that lies on two stages
   double gradient_clipping = 0;
   uint64_t dropout_seed = 0;
@@ -104,6 +106,7 @@ class Executor {
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
+  void RunTpReduce(const Bound& bound);
   void RunTransfers(const Bound& bound, CommStream stream);
   std::vector<Communicator*> Groups() const;
   void Abort();
@@ -112,6 +115,7 @@ class Executor {
 
   ExecutorParts parts_;
   std::vector<std::unique_ptr<Unit>> units_;
+  std::unique_ptr<TensorParallel> tensor_parallel_;             // null at tp 1
   std::vector<std::vector<std::pair<int64_t, int64_t>>> gaps_;  // of each unit's flat buffer: begin, count
   at::Tensor arena_, workspace_;
   std::map<std::pair<BufferKey, int64_t>, std::unique_ptr<Saved>>

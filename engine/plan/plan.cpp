@@ -87,6 +87,23 @@ PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
   return dtypes;
 }
 
+// Each tp rank has whole heads, and an equal part of everything that is split.
+void CheckTensorParallel(const Plan& plan) {
+  const ModelSpec& model = plan.model;
+  const int64_t tp = plan.topology.tp_size;
+  const auto check = [&](int64_t size, const char* what) {
+    if (size % tp == 0) return;
+    throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {} does not divide {} {}", tp, size, what),
+                "tensor_parallel.tp_size",
+                "take a tp_size that divides them; pipeline stages and ZeRO divide the weights too");
+  };
+  check(model.num_attention_heads, "attention heads");
+  check(model.KeyValueHeads(), "key-value heads");
+  check(model.intermediate_size, "channels of the MLP");
+  check(std::max(model.vocab_size, model.padded_vocab_size), "rows of the padded vocabulary");
+  if (plan.sequence_parallel) check(plan.batch.tokens_per_micro_batch(), "tokens of a micro-batch (sequence_parallel)");
+}
+
 void CheckPipeline(const Plan& plan) {
   const auto fail = [](const std::string& what, const std::string& fix) {
     throw Error(ErrorCode::kConfig, "PLN023", what, "trireme.pipeline", fix);
@@ -173,8 +190,11 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
   plan.recompute = inputs.recompute;
   plan.hidden_dropout = inputs.hidden_dropout;
-  const FamilyOptions options{plan.dtypes.compute, inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
-                              inputs.decay_all, inputs.hidden_dropout};
+  plan.sequence_parallel = config.tensor_parallel.sequence_parallel && plan.topology.tp_size > 1;
+  CheckTensorParallel(plan);
+  const FamilyOptions options{plan.dtypes.compute,   inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
+                              inputs.decay_all,      inputs.hidden_dropout,  plan.topology.tp_size,
+                              plan.sequence_parallel};
   for (UnitSpec& spec : MakeUnitSpecs(model, options)) {
     plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));
   }

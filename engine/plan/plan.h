@@ -123,6 +123,7 @@ struct Plan {
   bool separate_master = false;  // compute and master types differ
   Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;
+  bool sequence_parallel = false;  // only where tp_size > 1
   std::vector<UnitLayout> units;
   PipelineSchedule pipeline_schedule = PipelineSchedule::kOneForwardOneBackward;
   int virtual_stages = 1;
@@ -136,6 +137,10 @@ struct Plan {
   TrafficAccount traffic;
 
   int num_units() const { return static_cast<int>(units.size()); }
+  // Tokens of a micro-batch that a rank has between units: a share under sequence parallelism.
+  int64_t boundary_tokens() const {
+    return batch.tokens_per_micro_batch() / (sequence_parallel ? topology.tp_size : 1);
+  }
   int num_stages() const { return static_cast<int>(stages.size()); }
   int head() const { return num_units() - 1; }
   int StageOf(int unit) const;

@@ -17,22 +17,19 @@ namespace plan_parts {
 
 Topology MakeTopology(const Config& config, int64_t world_size) {
   const int64_t tp = config.tensor_parallel.tp_size, pp = config.pipeline_parallel.pp_size;
-  if (tp != 1) {
-    throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {}: tensor parallelism is not in this version", tp),
-                "tensor_parallel.tp_size", "set it to 1; pipeline stages and ZeRO stage 3 divide the weights too");
-  }
   if (world_size < 1) {
     throw Error(ErrorCode::kConfig, "PLN002", fmt::format("a world of {} ranks", world_size), "",
                 "ask for at least one node and one rank a node");
   }
-  Topology topology;
-  if (world_size % pp != 0) {
+  if (world_size % (pp * tp) != 0) {
     throw Error(ErrorCode::kConfig, "PLN002",
-                fmt::format("{} ranks do not divide into {} pipeline stages", world_size, pp),
-                "pipeline_parallel.pp_size", "take a number of ranks that is a multiple of it");
+                fmt::format("{} ranks do not divide into tp_size {} x pp_size {}", world_size, tp, pp),
+                "tensor_parallel.tp_size", fmt::format("take a multiple of {} ranks", pp * tp));
   }
+  Topology topology;
   topology.pp_size = static_cast<int>(pp);
-  topology.dp_size = static_cast<int>(world_size / pp);
+  topology.tp_size = static_cast<int>(tp);
+  topology.dp_size = static_cast<int>(world_size / (pp * tp));
   return topology;
 }
 

@@ -25,7 +25,7 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
       return unit().padded_elements * compute;
     case BufferKind::kBoundary:
     case BufferKind::kBoundaryGradient:
-      return tokens * plan.model.hidden_size * compute;
+      return plan.boundary_tokens() * plan.model.hidden_size * compute;
     case BufferKind::kSaved:
       return LayOutSaved(unit().spec, plan.dtypes, tokens).arena_bytes;
     case BufferKind::kDeferred:

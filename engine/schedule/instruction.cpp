@@ -7,9 +7,9 @@
 namespace trireme {
 
 std::string_view Name(Op op) {
-  static constexpr std::array<std::string_view, 15> kNames = {
-      "Load",   "Forward", "Recompute", "Backward",  "BackwardInput", "BackwardWeight", "Send",    "Recv",
-      "Gather", "Release", "Reduce",    "TieReduce", "StepStats",     "Update",         "CopyDown"};
+  static constexpr std::array<std::string_view, 16> kNames = {
+      "Load",   "Forward", "Recompute", "Backward", "BackwardInput", "BackwardWeight", "Send",   "Recv",
+      "Gather", "Release", "Reduce",    "TpReduce", "TieReduce",     "StepStats",      "Update", "CopyDown"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -26,7 +26,7 @@ std::string_view Name(BufferKind kind) {
 }
 
 std::string_view Name(Group group) {
-  static constexpr std::array<std::string_view, 5> kNames = {"none", "dp", "world", "tie", "pp"};
+  static constexpr std::array<std::string_view, 6> kNames = {"none", "dp", "world", "tie", "pp", "tp"};
   return kNames[static_cast<size_t>(group)];
 }
 

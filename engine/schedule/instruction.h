@@ -21,9 +21,11 @@ enum class Op : uint8_t {
   kBackwardWeight,  // gradients of matrices and biases, out of kDeferred
   kSend,            // a boundary or its gradient to another stage
   kRecv,
-  kGather,     // all-gather of a range's weights
-  kRelease,    // marks the end of gathered weights (frees only)
-  kReduce,     // reduction of a range's gradients over dp
+  kGather,   // all-gather of a range's weights
+  kRelease,  // marks the end of gathered weights (frees only)
+  kReduce,   // reduction of a range's gradients over dp
+  // Sum over tp of the gradients of what is whole on every tp rank, but saw only its share of the tokens.
+  kTpReduce,
   kTieReduce,  // sum of the two gradients of a tied weight whose copies lie on two stages
   kStepStats,  // compute: sums of squares of own gradients; dp: their all-reduce over the world, norm and clip factor
   kUpdate,     // optimizer step on a range's own shard, predicated by StepState
@@ -31,9 +33,9 @@ enum class Op : uint8_t {
 };
 enum class Lane : uint8_t { kCompute, kTp, kPp, kDp, kUp, kDown, kCpu };
 constexpr int kNumLanes = 7;
-// kDp: ranks of equal pp and tp rank. kTie: first and last pipeline rank, of equal dp and tp rank. kPp: transfers
-// between two pipeline ranks of equal dp and tp rank.
-enum class Group : uint8_t { kNone, kDp, kWorld, kTie, kPp };
+// kDp: ranks of equal pp and tp rank. kTp: of equal pp and dp rank. kTie: first and last pipeline rank, of equal dp and
+// tp rank. kPp: transfers between two pipeline ranks of equal dp and tp rank.
+enum class Group : uint8_t { kNone, kDp, kWorld, kTie, kPp, kTp };
 
 enum class BufferKind : uint8_t {
   // Persistent: one flat buffer a unit (StepState: one a rank).

@@ -360,8 +360,9 @@ class ProgramBuilder {
   }
 
   void Reduce(const UnitRange& bucket, int i) {
-    if (plan_.topology.dp_size == 1) return;
     if (!reduces_each_micro_batch_ && i + 1 < num_micro_batches_) return;
+    if (plan_.sequence_parallel) TpReduce(bucket, i);
+    if (plan_.topology.dp_size == 1) return;
     const bool converts = plan_.dtypes.communicate != plan_.dtypes.accumulate;
     Instruction& reduce = Emit(Op::kReduce, bucket, reduces_each_micro_batch_ ? i : -1, Lane::kDp, Group::kDp);
     for (int unit = bucket.first; unit <= bucket.last; ++unit) {
@@ -381,6 +382,13 @@ class ProgramBuilder {
       reduce.writes.insert(reduce.writes.end(), staging.begin(), staging.end());
       reduce.frees.insert(reduce.frees.end(), staging.begin(), staging.end());
     }
+  }
+
+  // On the compute lane: its collectives are small, and share a communicator with those inside the units.
+  void TpReduce(const UnitRange& bucket, int i) {
+    Instruction& reduce = Emit(Op::kTpReduce, bucket, reduces_each_micro_batch_ ? i : -1, Lane::kCompute, Group::kTp);
+    for (int unit = bucket.first; unit <= bucket.last; ++unit) reduce.reads.push_back(Gradient(unit, i));
+    reduce.writes = reduce.reads;
   }
 
   // ---- The step section.

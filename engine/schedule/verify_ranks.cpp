@@ -31,7 +31,11 @@ int PipelineOf(const Plan& plan, int rank) {
 }
 
 GroupId GroupOf(const Plan& plan, int rank, Group group) {
-  const int number = group == Group::kDp ? DpGroupOf(plan, rank) : group == Group::kTie ? PipelineOf(plan, rank) : 0;
+  const Topology::Coordinate at = plan.topology.CoordinateOf(rank);
+  const int number = group == Group::kDp    ? DpGroupOf(plan, rank)
+                     : group == Group::kTie ? PipelineOf(plan, rank)
+                     : group == Group::kTp  ? at.pp_rank * plan.topology.dp_size + at.dp_rank
+                                            : 0;
   return {group, number};
 }
 
@@ -133,7 +137,7 @@ class Simulation {
       for (const CompiledInstruction& compiled : program.instructions) {
         state.lanes[static_cast<size_t>(compiled.instruction.lane)].push_back(&compiled);
       }
-      for (const Group group : {Group::kDp, Group::kWorld, Group::kTie}) {
+      for (const Group group : {Group::kDp, Group::kWorld, Group::kTie, Group::kTp}) {
         if (IsMember(plan, program.rank, group)) ++members_[GroupOf(plan, program.rank, group)];
       }
     }
@@ -233,7 +237,7 @@ void CheckCollectives(const Plan& plan, const std::vector<CompiledProgram>& rank
   for (const CompiledProgram& program : ranks) {
     const int rank = program.rank;
     const bool first = compare(of_dp_group, DpGroupOf(plan, rank), Collectives(plan, program, {}), rank);
-    for (const Group group : {Group::kWorld, Group::kTie}) {
+    for (const Group group : {Group::kWorld, Group::kTie, Group::kTp}) {
       if (!IsMember(plan, rank, group) || (group == Group::kWorld && !first)) continue;
       compare(of_group, GroupOf(plan, rank, group), Collectives(plan, program, group), rank);
     }

@@ -99,6 +99,11 @@ RankGroups MakeGroups(RankWorld& world, const Plan& plan) {
     for (int dp = 0; dp < topology.dp_size; ++dp) ranks.push_back(topology.RankOf({own.pp_rank, dp, own.tp_rank}));
     groups.dp = make(fmt::format("dp{}", own.pp_rank * topology.tp_size + own.tp_rank), ranks);
   }
+  if (topology.tp_size > 1) {
+    std::vector<int> ranks;
+    for (int tp = 0; tp < topology.tp_size; ++tp) ranks.push_back(topology.RankOf({own.pp_rank, own.dp_rank, tp}));
+    groups.tp = make(fmt::format("tp{}", own.pp_rank * topology.dp_size + own.dp_rank), ranks);
+  }
   if (topology.pp_size > 1) {
     std::vector<int> ranks;
     for (int pp = 0; pp < topology.pp_size; ++pp) ranks.push_back(topology.RankOf({pp, own.dp_rank, own.tp_rank}));

@@ -31,6 +31,7 @@ struct RankWorld {
 struct RankGroups {
   Communicator* world = nullptr;
   Communicator* dp = nullptr;
+  Communicator* tp = nullptr;   // null at tp 1
   Communicator* pp = nullptr;   // one pipeline; null at pp 1
   Communicator* tie = nullptr;  // first and last rank of a pipeline; null where no weight is tied across stages
   std::vector<std::unique_ptr<Communicator>> owned;

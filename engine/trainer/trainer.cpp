@@ -26,17 +26,16 @@ CompiledProgram CompileFor(const Plan& plan, ProgramKind kind, int rank) {
   return Compile(MakeProgram(plan, kind, rank), OptionsOf(plan));
 }
 
-// Ranks that differ in their dp rank alone run the same instructions: two of them, of every pipeline rank, show every
-// order that matters.
+// Ranks of one pipeline rank run the same instructions: two of each kind show every order that matters.
 void RequireSound(const Plan& plan, ProgramKind kind, int own_rank, const CompiledProgram& own) {
   std::vector<CompiledProgram> ranks;
-  for (int pp_rank = 0; pp_rank < plan.topology.pp_size; ++pp_rank) {
-    for (int dp_rank = 0; dp_rank < std::min(2, plan.topology.dp_size); ++dp_rank) {
-      const bool like_own = pp_rank == plan.topology.CoordinateOf(own_rank).pp_rank;
-      const int rank = plan.topology.RankOf({pp_rank, dp_rank, 0});
-      ranks.push_back(like_own ? own : CompileFor(plan, kind, rank));
-      ranks.back().rank = rank;
-    }
+  const Topology& topology = plan.topology;
+  for (int rank = 0; rank < topology.world_size(); ++rank) {
+    const Topology::Coordinate at = topology.CoordinateOf(rank);
+    if (at.dp_rank > 1 || at.tp_rank > 1) continue;
+    const bool like_own = at.pp_rank == topology.CoordinateOf(own_rank).pp_rank;
+    ranks.push_back(like_own ? own : CompileFor(plan, kind, rank));
+    ranks.back().rank = rank;
   }
   const VerifyReport report = Verify(plan, ranks);
   TRIREME_CHECK(report.ok(), report.problems.empty() ? "" : report.problems.front());
@@ -71,6 +70,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   groups_ = MakeGroups(world_, plan_);
   parts.world = groups_.world;
   parts.dp = groups_.dp;
+  parts.tp = groups_.tp;
   parts.pp = groups_.pp;
   parts.tie = groups_.tie;
   parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);

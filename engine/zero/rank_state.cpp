@@ -40,6 +40,28 @@ std::vector<DecayRun> MakeDecayRuns(const UnitLayout& unit, int64_t begin, int64
   return runs;
 }
 
+// See RankState::norm_ranges. Gaps between segments hold zeros: they may count anywhere.
+std::vector<ElementRange> MakeNormRanges(const Plan& plan, const UnitLayout& unit, const Topology::Coordinate& place,
+                                         int64_t begin, int64_t count) {
+  ElementRange counted{begin, begin + count};
+  if (plan.effective_zero_stage == 0 && plan.topology.dp_size > 1) counted = unit.Shard(place.dp_rank);
+  if (place.tp_rank == 0) return {{counted.begin - begin, counted.end - begin}};
+  std::vector<ElementRange> ranges;
+  for (const Segment& segment : unit.segments) {
+    if (!segment.parameter.split()) continue;
+    const ElementRange part{std::max(segment.begin, counted.begin),
+                            std::min(segment.begin + segment.count, counted.end)};
+    if (part.size() > 0) ranges.push_back({part.begin - begin, part.end - begin});
+  }
+  return ranges;
+}
+
+// Elements of a segment that are no vocabulary padding, which comes last.
+int64_t LogicalElements(const Segment& segment, int tp_rank) {
+  const std::vector<HeldRun> runs = HeldRuns(segment.parameter, tp_rank);
+  return runs.empty() ? 0 : runs.back().held_begin + runs.back().count;
+}
+
 }  // namespace
 
 RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
@@ -53,7 +75,8 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
       gradients_(plan.units.size()),
       own_gradients_(plan.units.size()),
       moments_(plan.units.size()),
-      decay_runs_(plan.units.size()) {
+      decay_runs_(plan.units.size()),
+      norm_ranges_(plan.units.size()) {
   const int stage = plan.effective_zero_stage;
   for (const int u : held_units_) {
     const size_t at = static_cast<size_t>(u);
@@ -64,6 +87,7 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
     own_weights_[at] = whole_weights ? weights_[at].narrow(0, begin, own) : weights_[at];
     masters_[at] = plan.separate_master ? Flat(own, plan.dtypes.master, device) : own_weights_[at];
     decay_runs_[at] = MakeDecayRuns(unit, begin, own);
+    if (!IsTiedCopy(u)) norm_ranges_[at] = MakeNormRanges(plan, unit, place_, begin, own);
     if (use == Use::kWeightsOnly) continue;
     gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, device);
     own_gradients_[at] = whole_gradients ? gradients_[at].narrow(0, begin, own) : gradients_[at];
@@ -90,22 +114,23 @@ void RankState::InitialiseWeights(uint64_t seed) {
         weights.numel() == unit.padded_elements ? 0 : own_begin(u);  // first flat element that lies here
     for (const Segment& segment : unit.segments) {
       const ParameterSpec& parameter = segment.parameter;
-      int64_t logical = 1;  // held elements that are no vocabulary padding: padding rows come last
-      for (const int64_t extent : parameter.shape) logical *= extent;
-      const int64_t begin = std::max(segment.begin, held),
-                    end = std::min(segment.begin + logical, held + weights.numel());
-      if (begin >= end) continue;
-      const at::Tensor part = weights.narrow(0, begin - held, end - begin);
-      switch (parameter.init) {
-        case Init::kZeros:
-          part.zero_();
-          break;
-        case Init::kOnes:
-          part.fill_(1);
-          break;
-        case Init::kNormal:
-          kernels::InitNormal(part, seed, StreamOf(parameter.name), begin - segment.begin, 1, 0, parameter.init_std);
-          break;
+      for (const HeldRun& run : HeldRuns(parameter, place_.tp_rank)) {
+        const int64_t first = segment.begin + run.held_begin;
+        const int64_t begin = std::max(first, held), end = std::min(first + run.count, held + weights.numel());
+        if (begin >= end) continue;
+        const at::Tensor part = weights.narrow(0, begin - held, end - begin);
+        switch (parameter.init) {
+          case Init::kZeros:
+            part.zero_();
+            break;
+          case Init::kOnes:
+            part.fill_(1);
+            break;
+          case Init::kNormal:
+            kernels::InitNormal(part, seed, StreamOf(parameter.name), run.whole_begin + (begin - first), 1, 0,
+                                parameter.init_std);
+            break;
+        }
       }
     }
   }
@@ -127,8 +152,7 @@ std::vector<OwnedSlice> RankState::OwnedSlices() const {
   for (const int u : held_units_) {
     const int64_t first = own_begin(u), last = first + own_elements(u);
     for (const Segment& segment : plan_.units[static_cast<size_t>(u)].segments) {
-      int64_t logical = 1;
-      for (const int64_t extent : segment.parameter.shape) logical *= extent;
+      const int64_t logical = LogicalElements(segment, place_.tp_rank);
       const int64_t begin = std::max(segment.begin, first), end = std::min(segment.begin + logical, last);
       if (begin < end) slices.push_back({u, &segment, begin - segment.begin, end - begin, begin - first});
     }

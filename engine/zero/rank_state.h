@@ -21,12 +21,13 @@ struct DecayRun {
   bool decay = true;
 };
 
-// A part of a logical tensor that lies in this rank's own part of a unit.
+// A part of a logical tensor that lies in this rank's own part of a unit. Vocabulary padding is not part of any: it is
+// neither saved nor loaded.
 struct OwnedSlice {
   int unit = 0;
   const Segment* segment = nullptr;
-  int64_t held_begin = 0;  // element of the held (transposed, padded) matrix, row-major
-  int64_t count = 0;       // elements; vocabulary padding is not counted, since it is neither saved nor loaded
+  int64_t held_begin = 0;  // element of this rank's held (transposed, split) tensor, row-major
+  int64_t count = 0;       // elements
   int64_t own_begin = 0;   // element of the own part
 };
 
@@ -49,6 +50,7 @@ class RankState {
   int num_units() const { return plan_.num_units(); }
   int dp_rank() const { return place_.dp_rank; }
   int pp_rank() const { return place_.pp_rank; }
+  int tp_rank() const { return place_.tp_rank; }
   // What lies here (Plan::UnitsOf): the tensors of all other units are undefined.
   const std::vector<int>& held_units() const { return held_units_; }
   // A copy of unit 0 beside the head. Another rank counts it in the norm and saves it.
@@ -76,6 +78,9 @@ class RankState {
   int64_t own_begin(int u) const;  // first element of the unit's flat buffer that is own
   int64_t own_elements(int u) const;
   std::span<const DecayRun> decay_runs(int u) const { return decay_runs_[static_cast<size_t>(u)]; }
+  // Ranges of the own part that this rank counts in the gradient's norm, so that each parameter counts once: no copy of
+  // a tied weight, what is whole on every tp rank at the first one, and at ZeRO 0 each dp rank's share of the whole.
+  std::span<const ElementRange> norm_ranges(int u) const { return norm_ranges_[static_cast<size_t>(u)]; }
   // What of each logical tensor is own, over all units that are here, copies too: checkpoints and comparisons.
   std::vector<OwnedSlice> OwnedSlices() const;
   int64_t allocated_bytes() const;
@@ -88,6 +93,7 @@ class RankState {
   std::vector<at::Tensor> weights_, own_weights_, masters_, gradients_, own_gradients_;
   std::vector<std::vector<at::Tensor>> moments_;
   std::vector<std::vector<DecayRun>> decay_runs_;
+  std::vector<std::vector<ElementRange>> norm_ranges_;
   at::Tensor step_state_;
 };
 
