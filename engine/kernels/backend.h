@@ -2,21 +2,34 @@
 // two.
 #pragma once
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/philox.h"
 
 namespace trireme::kernels {
+
+// Where in a row of qkv, counted in heads, the queries and keys lie: i < num_heads + num_kv_heads.
+inline int64_t RotatedHead(const AttentionShape& shape, int64_t i) { return shape.interleaved ? i / 2 * 3 + i % 2 : i; }
 
 struct CpuDevice {};   // defined in cpu/
 struct CudaDevice {};  // defined in cuda/
 
 template <typename Device>
 struct Backend {
-  static void LayerNormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
-                               const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd);
-  static void LayerNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                                const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& residual_gradient,
-                                const at::Tensor& dx, const at::Tensor& dweight, const at::Tensor& dbias, bool add);
+  // bias, mean, dbias undefined: RMSNorm.
+  static void NormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                          const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd);
+  static void NormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd,
+                           const at::Tensor& weight, const at::Tensor& residual_gradient, const at::Tensor& dx,
+                           const at::Tensor& dweight, const at::Tensor& dbias, bool add);
   static void GeluTanhForward(const at::Tensor& fc, const at::Tensor& act);
   static void GeluTanhBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc);
+  static void GeluForward(const at::Tensor& fc, const at::Tensor& act);
+  static void GeluBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc);
+  static void SwiGluForward(const at::Tensor& gate_up, const at::Tensor& act);
+  static void SwiGluBackward(const at::Tensor& gate_up, const at::Tensor& dact, const at::Tensor& dgate_up);
+  static void Rotate(const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& cosines,
+                     const at::Tensor& sines, int64_t first_position, bool inverse);
+  static void Dropout(const at::Tensor& x, const at::Tensor& residual, const DropoutMask& mask, int64_t sequence_length,
+                      const at::Tensor& y);
   static void LinearForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& residual, const at::Tensor& y);
   static void LinearBackwardInput(const at::Tensor& dy, const at::Tensor& weight, const at::Tensor& dx);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/kernels/kernels.h"
 
 namespace trireme::kernels {
 
@@ -26,6 +27,14 @@ inline void CheckShape(const at::Tensor& tensor, std::initializer_list<int64_t> 
   std::string wanted;
   for (int64_t size : shape) wanted += fmt::format(" {}", size);
   TRIREME_CHECK(good, fmt::format("{} is {}, wanted a contiguous tensor of shape{}", name, ShapeText(tensor), wanted));
+}
+
+inline void CheckAttentionShape(const at::Tensor& qkv, const AttentionShape& shape, const char* name) {
+  TRIREME_CHECK(shape.num_kv_heads > 0 && shape.num_heads > 0 && shape.num_heads % shape.num_kv_heads == 0 &&
+                    shape.head_size > 0 && (!shape.interleaved || shape.num_kv_heads == shape.num_heads),
+                fmt::format("{} heads over {} key heads of size {}{}", shape.num_heads, shape.num_kv_heads,
+                            shape.head_size, shape.interleaved ? ", interleaved" : ""));
+  CheckShape(qkv, {shape.tokens(), shape.width()}, name);
 }
 
 inline void CheckType(const at::Tensor& tensor, at::ScalarType type, const char* name) {

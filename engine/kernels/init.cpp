@@ -1,5 +1,4 @@
-// InitNormal: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3, SC11) and
-// Box-Muller in double.
+// InitNormal: Philox4x32-10 and Box-Muller in double.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
@@ -9,23 +8,10 @@
 
 #include "engine/kernels/checks.h"
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/philox.h"
 
 namespace trireme::kernels {
 namespace {
-
-std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t first = 0xD2511F53ull * counter[0], second = 0xCD9E8D57ull * counter[2];
-    counter = {static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(second),
-               static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(first)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  return counter;
-}
-
-uint32_t LowWord(uint64_t value) { return static_cast<uint32_t>(value); }
-uint32_t HighWord(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
 
 // In (0, 1): 53 bits and a half, so that its logarithm is finite.
 double Uniform(uint32_t high, uint32_t low) {
@@ -35,8 +21,9 @@ double Uniform(uint32_t high, uint32_t low) {
 
 // Normal numbers 2 * pair and 2 * pair + 1.
 std::array<double, 2> NormalPair(uint64_t seed, uint64_t stream, uint64_t pair) {
-  const auto words =
-      Philox({LowWord(pair), HighWord(pair), LowWord(stream), HighWord(stream)}, {LowWord(seed), HighWord(seed)});
+  const PhiloxWords random =
+      Philox({{LowWord(pair), HighWord(pair), LowWord(stream), HighWord(stream)}}, LowWord(seed), HighWord(seed));
+  const uint32_t* words = random.words;
   const double radius = std::sqrt(-2 * std::log(Uniform(words[0], words[1])));
   const double angle = 2 * std::numbers::pi * Uniform(words[2], words[3]);
   return {radius * std::cos(angle), radius * std::sin(angle)};

@@ -103,8 +103,9 @@ void AttentionDecode(const at::Tensor& qkv, const AttentionShape& shape, const a
                      const at::Tensor& values, int64_t past, const at::Tensor& out);
 
 // ---- Dropout whose mask is a function of what is dropped, not of who computes it: no layout, split or recomputation
-// changes it. Philox4x32-10 (Salmon et al., SC11): the key mixes seed and step, the counter is (channel / 4, position,
-// sample, 4 * layer + site).
+// changes it. Philox4x32-10 (Salmon et al., SC11): channel c of a row takes word c % 4 at counter (c / 4, position,
+// sample, 4 * layer + site) and is kept where that word >= probability * 2^32. The key mixes seed and step: words 0 and 1
+// at counter (step's low word, its high word, 0, 0) under the key (seed's low word, its high word).
 struct DropoutKey {
   double probability = 0;
   uint64_t seed = 0;
@@ -131,7 +132,8 @@ void EmbeddingBackward(const at::Tensor& dx, const at::Tensor& tokens, const at:
 // ---- Cross entropy of rows [first_row, first_row + rows) of the micro-batch. logits: [rows, V], columns >= vocab_size
 // count as -inf. The label of row (b, s) is tokens[b, s + 1]; a negative label is no token: no loss, no gradient, not
 // counted. row_losses: [rows] scratch, fp32 (fp64 for fp64). Sums are made in double, in the order of rows. Training:
-// logits become d(sum of losses) * gradient_scale; state[kLossSum], state[kTokens] grow.
+// logits become d(sum of losses) * gradient_scale * state[kLossScale], the scale as it is on the device then;
+// state[kLossSum], state[kTokens] grow.
 void CrossEntropyForwardBackward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
                                  int64_t vocab_size, double gradient_scale, const at::Tensor& row_losses,
                                  const at::Tensor& state);
@@ -140,17 +142,12 @@ void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& tokens, int
                          const at::Tensor& row_losses, const at::Tensor& state);
 
 // ---- StepState: double [kStepStateSize] on the device of the run.
-void InitStepState(const at::Tensor& state,
-                   double loss_scale);  // all 0, kLossScale as said, kSkip 1 (nothing to update yet)
+// All 0, kLossScale and kHysteresis as said, kSkip 1 (nothing to update yet).
+void InitStepState(const at::Tensor& state, double loss_scale, double hysteresis = 0);
 // state[kSumOfSquares] += sum of gradient^2 in double; state[kNonFinite] becomes 1 where that sum is not finite.
 // gradient: any floating type, 1-D. Call it on elements that this rank owns and that count in the norm.
 void SumOfSquares(const at::Tensor& gradient, const at::Tensor& state);
 
-struct StepStatsOptions {
-  double nominal_tokens = 1;    // of the step over all ranks; gradients were scaled by kLossScale / nominal_tokens
-  double max_norm = 0;          // gradient_clipping; 0: off
-  bool skip_non_finite = true;  // false: the update is made with what there is (fp32 in DeepSpeed)
-};
 // Call order of one step: [SumOfSquares on own gradients, all-reduce (sum) of slots 0..3 over the world],
 // FinishStepStats, updates. With q = kSumOfSquares, T = kTokens, S = kLossScale, a = nominal_tokens / (T * S):
 //   kLoss = kLossSum / T; kGradientNorm = sqrt(q) * a; kUpdateFactor = a * min(1, max_norm / (kGradientNorm + 1e-6));
@@ -159,6 +156,8 @@ struct StepStatsOptions {
 //   writes StepState. So in an update t = kAppliedSteps (1 in the first) and the row of the tables of learning rates
 //   and betas is kAppliedSteps - 1. kStepTokens = T; kLossSum, kTokens, kSumOfSquares and kNonFinite become 0 for the
 //   next step (the host sees what was not finite in kLoss and kGradientNorm, and kSkip).
+//   Last kLossScale, kGrowthTracker, kHysteresis and kScaleExhausted change as LossScaling says; under its growth_quirk
+//   kUpdateFactor is made with the new scale instead of S. A step without a token leaves them.
 // If skipped, kUpdateFactor is 0: no NaN or infinity ever multiplies a gradient.
 void FinishStepStats(const at::Tensor& state, const StepStatsOptions& options);
 

@@ -1,4 +1,5 @@
-// StepState: the step's scalars in one device array of doubles, so that no step waits for the host. Slots by name.
+// StepState: the step's scalars in one device array of doubles, so that no step waits for the host. Slots by name; and
+// what StepStats is told.
 #pragma once
 
 namespace trireme {
@@ -18,13 +19,33 @@ enum StepStateSlot : int {
   kUpdateFactor,  // what Update multiplies gradients by: clipping, 1 / loss scale, nominal / real tokens
   kSkip,          // 1: Update does nothing
   // Kept across steps.
-  kLossScale,
-  kGrowthTracker,
-  kHysteresis,
-  kAppliedSteps,  // updates done: index into the table of learning rates
+  kLossScale,       // of the next forward: the head multiplies its gradient by it
+  kGrowthTracker,   // steps without overflow since the last overflow or growth
+  kHysteresis,      // the overflow that lowers the scale, counted down to 1
+  kScaleExhausted,  // 1: an overflow found the scale at its floor, which ends the run
+  kAppliedSteps,    // updates done: index into the table of learning rates
   kSkippedSteps,
   kStepTokens,  // kTokens of the finished step, kept for the log
   kStepStateSize,
+};
+
+// How kLossScale changes: DeepSpeed's DynamicLossScaler, whose keys stand in "fp16". Not dynamic: it never changes.
+struct LossScaling {
+  bool dynamic = false;
+  double window = 1000;   // loss_scale_window
+  double hysteresis = 2;  // the first of so many overflows that lowers the scale; refilled when the scale grows
+  bool consecutive_hysteresis = false;  // refilled by each step without overflow
+  double floor = 1;                     // min_loss_scale
+  bool ends_at_floor = true;  // an overflow at the floor sets kScaleExhausted (ZeRO 1 to 3); false: the scale stays
+  // On the step on which the scale doubles DeepSpeed divides the gradients by the new scale; false: by theirs.
+  bool growth_quirk = false;
+};
+
+struct StepStatsOptions {
+  double nominal_tokens = 1;    // of the step over all ranks; gradients were scaled by kLossScale / nominal_tokens
+  double max_norm = 0;          // gradient_clipping; 0: off
+  bool skip_non_finite = true;  // false: the update is made with what there is (fp32 in DeepSpeed)
+  LossScaling loss_scaling = {};
 };
 
 }  // namespace trireme

@@ -12,17 +12,46 @@
 
 namespace trireme::kernels {
 
-TRIREME_HOST_DEVICE inline void FinishStepStatsOn(double* state, double nominal_tokens, double max_norm,
-                                                  bool skip_non_finite) {
+// After DeepSpeed's DynamicLossScaler.update_scale. Its test (iteration - last overflow - 1) % window == 0, not at 0,
+// is a count of steps here: from the start, and after an overflow, window + 1 clean steps double the scale, then every
+// window.
+TRIREME_HOST_DEVICE inline void UpdateLossScale(double* state, const LossScaling& scaling, bool overflow) {
+  if (!scaling.dynamic) return;
+  if (overflow) {
+    if (scaling.hysteresis == 1 || state[kHysteresis] == 1) {
+      const double half = state[kLossScale] / 2;
+      if (state[kLossScale] == scaling.floor && scaling.ends_at_floor) state[kScaleExhausted] = 1;
+      state[kLossScale] = half > scaling.floor ? half : scaling.floor;
+    } else {
+      state[kHysteresis] -= 1;
+    }
+    state[kGrowthTracker] = 0;
+    return;
+  }
+  if (scaling.consecutive_hysteresis) state[kHysteresis] = scaling.hysteresis;
+  if (state[kGrowthTracker] >= scaling.window) {
+    state[kHysteresis] = scaling.hysteresis;
+    state[kLossScale] *= 2;
+    state[kGrowthTracker] = 0;
+  }
+  state[kGrowthTracker] += 1;
+}
+
+TRIREME_HOST_DEVICE inline void FinishStepStatsOn(double* state, const StepStatsOptions& options) {
   const double tokens = state[kTokens];
   const bool any = tokens > 0;
   const double loss = any ? state[kLossSum] / tokens : 0;
-  const double scale = any ? nominal_tokens / (tokens * state[kLossScale]) : 0;
+  const double old_scale = state[kLossScale];
+  double scale = any ? options.nominal_tokens / (tokens * old_scale) : 0;
   const double norm = any ? sqrt(state[kSumOfSquares]) * scale : 0;
-  const double clip = max_norm > 0 ? max_norm / (norm + 1e-6) : 1;
   // loss - loss is 0 for finite numbers only, in host and device code alike.
   const bool finite = !(state[kNonFinite] > 0) && loss - loss == 0 && norm - norm == 0;
-  const bool skip = !any || (skip_non_finite && !finite);
+  const bool skip = !any || (options.skip_non_finite && !finite);
+  if (any) UpdateLossScale(state, options.loss_scaling, !finite);
+  // How much smaller than theirs the gradients are taken: 1, but for the quirk.
+  const double quirk = options.loss_scaling.growth_quirk && finite ? old_scale / state[kLossScale] : 1;
+  scale *= quirk;
+  const double clip = options.max_norm > 0 ? options.max_norm / (norm * quirk + 1e-6) : 1;
   state[kLoss] = loss;
   state[kGradientNorm] = norm;
   state[kUpdateFactor] = skip ? 0 : (clip < 1 ? clip * scale : scale);

@@ -1,4 +1,5 @@
-// One unit at work: explicit forward and backward over preallocated flat memory. Implementations: gpt.cpp.
+// One unit at work: explicit forward and backward over preallocated flat memory. Implementations: embedding.cpp,
+// decoder_block.cpp, head.cpp.
 //   auto units = MakeUnits(plan);  units[3]->Forward(args);
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -57,7 +58,8 @@ struct UnitArgs {
   TensorParallel* tp = nullptr;    // null: one rank has the whole unit
   bool sequence_parallel = false;  // input, output and their gradients are the rank's share of the rows, T / tp
   DropoutArgs dropout = {};
-  double gradient_scale = 1;  // head: d(loss) per token: 1 / (nominal tokens of the step), times the loss scale
+  // Head: d(loss) per token, 1 / (nominal tokens of the step); the kernel multiplies by the loss scale in step_state.
+  double gradient_scale = 1;
   at::Tensor
       step_state;  // double [kStepStateSize] (step_state.h): the head adds the sum of losses and the count of tokens
 };

@@ -36,15 +36,23 @@ double SquareVectors<Level, T>::Sum(const T* values, int64_t count) {
 template struct SquareVectors<TRIREME_KERNELS_LEVEL, double>;
 template struct SquareVectors<TRIREME_KERNELS_LEVEL, float>;
 template struct SquareVectors<TRIREME_KERNELS_LEVEL, BFloat16>;
+template struct SquareVectors<TRIREME_KERNELS_LEVEL, Float16>;
 
 template struct CastVectors<TRIREME_KERNELS_LEVEL, double, double>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, double, float>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, double, BFloat16>;
+template struct CastVectors<TRIREME_KERNELS_LEVEL, double, Float16>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, float, double>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, float, float>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, float, BFloat16>;
+template struct CastVectors<TRIREME_KERNELS_LEVEL, float, Float16>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, BFloat16, double>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, BFloat16, float>;
 template struct CastVectors<TRIREME_KERNELS_LEVEL, BFloat16, BFloat16>;
+template struct CastVectors<TRIREME_KERNELS_LEVEL, BFloat16, Float16>;
+template struct CastVectors<TRIREME_KERNELS_LEVEL, Float16, double>;
+template struct CastVectors<TRIREME_KERNELS_LEVEL, Float16, float>;
+template struct CastVectors<TRIREME_KERNELS_LEVEL, Float16, BFloat16>;
+template struct CastVectors<TRIREME_KERNELS_LEVEL, Float16, Float16>;
 
 }  // namespace trireme::kernels

@@ -21,6 +21,8 @@ void ForType(at::ScalarType type, F&& f) {
       return f(float{});
     case at::kBFloat16:
       return f(BFloat16{});
+    case at::kHalf:
+      return f(Float16{});
     default:
       TRIREME_CHECK(false, std::string("no kernel for ") + c10::toString(type));
   }

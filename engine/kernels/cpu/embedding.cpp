@@ -68,6 +68,7 @@ void BackwardOf(const at::Tensor& dx, const at::Tensor& tokens, const at::Tensor
           Data<G>(dtoken_table) + id * width);
     }
   });
+  if (!dposition_table.defined()) return;
   Parallel(dposition_table.size(0), width * micro, [&](int64_t begin, int64_t end) {
     RowSum<T, G> sum(width, add);
     for (int64_t s = begin; s < end; ++s) {
@@ -86,12 +87,13 @@ void Backend<CpuDevice>::EmbeddingForward(const at::Tensor& tokens, const at::Te
   const int64_t sequence = tokens.size(1) - 1, width = x.size(1), vocab = token_table.size(0);
   const int32_t* ids = Data<int32_t>(tokens);
   ForType(x.scalar_type(), [&]<typename T>(T) {
+    const T* positions = Data<T>(position_table);
     Parallel(x.size(0), width, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t s = row % sequence, id = ids[row / sequence * (sequence + 1) + s];
         const T* token = id >= 0 && id < vocab ? Data<T>(token_table) + id * width : nullptr;
         AtLevel([&](auto level) {
-          ActivationVectors<decltype(level), T>::AddRows(token, Data<T>(position_table) + s * width,
+          ActivationVectors<decltype(level), T>::AddRows(token, positions == nullptr ? nullptr : positions + s * width,
                                                          Data<T>(x) + row * width, width);
         });
       }

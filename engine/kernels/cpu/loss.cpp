@@ -16,6 +16,8 @@ void Backend<CpuDevice>::CrossEntropy(const at::Tensor& logits, const at::Tensor
                                       const at::Tensor& state, bool train) {
   const int64_t rows = logits.size(0), padded = logits.size(1), sequence = tokens.size(1) - 1;
   const int32_t* ids = Data<int32_t>(tokens);
+  auto* slots = Data<double>(state);
+  gradient_scale *= slots[kLossScale];
   auto label_of = [&](int64_t row) {
     const int64_t global = first_row + row;
     return static_cast<int64_t>(ids[global / sequence * (sequence + 1) + global % sequence + 1]);
@@ -43,7 +45,6 @@ void Backend<CpuDevice>::CrossEntropy(const at::Tensor& logits, const at::Tensor
       sum += static_cast<double>(losses[row]);
       count += label_of(row) >= 0 ? 1 : 0;
     }
-    auto* slots = Data<double>(state);
     slots[train ? kLossSum : kEvalLossSum] += sum;
     slots[train ? kTokens : kEvalTokens] += count;
   });
@@ -75,7 +76,7 @@ void Backend<CpuDevice>::SumOfSquares(const at::Tensor& gradient, const at::Tens
 
 template <>
 void Backend<CpuDevice>::FinishStepStats(const at::Tensor& state, const StepStatsOptions& options) {
-  FinishStepStatsOn(Data<double>(state), options.nominal_tokens, options.max_norm, options.skip_non_finite);
+  FinishStepStatsOn(Data<double>(state), options);
 }
 
 }  // namespace trireme::kernels

@@ -60,5 +60,6 @@ Acc<T> LossVectors<Level, T>::Row(T* logits, int64_t vocab, int64_t padded, int6
 template struct LossVectors<TRIREME_KERNELS_LEVEL, double>;
 template struct LossVectors<TRIREME_KERNELS_LEVEL, float>;
 template struct LossVectors<TRIREME_KERNELS_LEVEL, BFloat16>;
+template struct LossVectors<TRIREME_KERNELS_LEVEL, Float16>;
 
 }  // namespace trireme::kernels

@@ -30,15 +30,22 @@ template <typename Level, typename T>
 void NormVectors<Level, T>::Forward(const T* x, const T* weight, const T* bias, A epsilon, T* y, A* mean, A* rstd,
                                     int64_t rows, int64_t width) {
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
-    const A average = LaneSum<A>(width, [&](int64_t i) { return Load(x[i]); }) / static_cast<A>(width);
+    A average = 0;
+    if (mean != nullptr) {
+      average = LaneSum<A>(width, [&](int64_t i) { return Load(x[i]); }) / static_cast<A>(width);
+      mean[row] = average;
+    }
     const A squares = LaneSum<A>(width, [&](int64_t i) {
       const A centred = Load(x[i]) - average;
       return centred * centred;
     });
     const A scale = A(1) / std::sqrt(squares / static_cast<A>(width) + epsilon);
-    for (int64_t i = 0; i < width; ++i) Store((Load(x[i]) - average) * scale * Load(weight[i]) + Load(bias[i]), y[i]);
-    mean[row] = average;
     rstd[row] = scale;
+    if (bias == nullptr) {
+      for (int64_t i = 0; i < width; ++i) Store((Load(x[i]) - average) * scale * Load(weight[i]), y[i]);
+    } else {
+      for (int64_t i = 0; i < width; ++i) Store((Load(x[i]) - average) * scale * Load(weight[i]) + Load(bias[i]), y[i]);
+    }
   }
 }
 
@@ -46,8 +53,12 @@ template <typename Level, typename T>
 void NormVectors<Level, T>::Backward(const T* dy, const T* x, const A* mean, const A* rstd, const T* weight,
                                      const T* residual, T* dx, int64_t rows, int64_t width) {
   for (int64_t row = 0; row < rows; ++row, x += width, dy += width, dx += width) {
-    const A average = mean[row], scale = rstd[row];
-    const A sum = LaneSum<A>(width, [&](int64_t i) { return Load(dy[i]) * Load(weight[i]); }) / static_cast<A>(width);
+    const A scale = rstd[row];
+    A average = 0, sum = 0;
+    if (mean != nullptr) {
+      average = mean[row];
+      sum = LaneSum<A>(width, [&](int64_t i) { return Load(dy[i]) * Load(weight[i]); }) / static_cast<A>(width);
+    }
     const A dot =
         LaneSum<A>(width, [&](int64_t i) { return Load(dy[i]) * Load(weight[i]) * ((Load(x[i]) - average) * scale); }) /
         static_cast<A>(width);
@@ -65,26 +76,22 @@ void NormVectors<Level, T>::Backward(const T* dy, const T* x, const A* mean, con
 
 template <typename Level, typename T>
 void NormVectors<Level, T>::WeightSums(const T* dy, const T* x, const A* mean, const A* rstd, int64_t rows,
-                                       int64_t width, int64_t begin, int64_t end, A* dweight, A* dbias) {
+                                       int64_t width, int64_t begin, int64_t end, A* dweight) {
   constexpr int64_t kColumns = 64;
   for (int64_t column = begin; column < end; column += kColumns) {
     const int64_t n = std::min(kColumns, end - column);
-    A weight_total[kColumns] = {}, bias_total[kColumns] = {};
+    A total[kColumns] = {};
     for (int64_t block = 0; block < rows; block += kRowBlock) {
-      A weight_sum[kColumns] = {}, bias_sum[kColumns] = {};
+      A sum[kColumns] = {};
       for (int64_t row = block; row < std::min(rows, block + kRowBlock); ++row) {
         const T* gradient = dy + row * width + column;
         const T* input = x + row * width + column;
-        for (int64_t i = 0; i < n; ++i) {
-          weight_sum[i] += Load(gradient[i]) * ((Load(input[i]) - mean[row]) * rstd[row]);
-          bias_sum[i] += Load(gradient[i]);
-        }
+        const A average = mean == nullptr ? A(0) : mean[row], scale = rstd[row];
+        for (int64_t i = 0; i < n; ++i) sum[i] += Load(gradient[i]) * ((Load(input[i]) - average) * scale);
       }
-      for (int64_t i = 0; i < n; ++i) weight_total[i] += weight_sum[i];
-      for (int64_t i = 0; i < n; ++i) bias_total[i] += bias_sum[i];
+      for (int64_t i = 0; i < n; ++i) total[i] += sum[i];
     }
-    std::copy(weight_total, weight_total + n, dweight + (column - begin));
-    std::copy(bias_total, bias_total + n, dbias + (column - begin));
+    std::copy(total, total + n, dweight + (column - begin));
   }
 }
 
@@ -109,5 +116,6 @@ void NormVectors<Level, T>::ColumnSums(const T* dy, int64_t rows, int64_t width,
 template struct NormVectors<TRIREME_KERNELS_LEVEL, double>;
 template struct NormVectors<TRIREME_KERNELS_LEVEL, float>;
 template struct NormVectors<TRIREME_KERNELS_LEVEL, BFloat16>;
+template struct NormVectors<TRIREME_KERNELS_LEVEL, Float16>;
 
 }  // namespace trireme::kernels

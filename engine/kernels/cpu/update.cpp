@@ -11,12 +11,14 @@ namespace {
 template <typename F>
 void ForUpdateTypes(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& weights, F&& f) {
   if (master.scalar_type() == at::kDouble) return f(double{}, double{}, double{});
-  auto with_gradient = [&](auto g) {
-    if (!weights.defined() || weights.scalar_type() == at::kFloat) return f(float{}, g, float{});
-    f(float{}, g, BFloat16{});
+  auto narrow_or_float = [](at::ScalarType type, auto&& with) {
+    if (type == at::kBFloat16) return with(BFloat16{});
+    if (type == at::kHalf) return with(Float16{});
+    with(float{});
   };
-  if (gradient.scalar_type() == at::kFloat) return with_gradient(float{});
-  with_gradient(BFloat16{});
+  narrow_or_float(gradient.scalar_type(), [&](auto g) {
+    narrow_or_float(weights.defined() ? weights.scalar_type() : at::kFloat, [&](auto w) { f(float{}, g, w); });
+  });
 }
 
 template <typename F>

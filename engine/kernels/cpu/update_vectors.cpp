@@ -50,7 +50,12 @@ void UpdateVectors<Level, M, G, W>::Sgd(M* __restrict master, M* __restrict buff
 template struct UpdateVectors<TRIREME_KERNELS_LEVEL, double, double, double>;
 template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, float, float>;
 template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, float, BFloat16>;
+template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, float, Float16>;
 template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, BFloat16, float>;
 template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, BFloat16, BFloat16>;
+template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, BFloat16, Float16>;
+template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, Float16, float>;
+template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, Float16, BFloat16>;
+template struct UpdateVectors<TRIREME_KERNELS_LEVEL, float, Float16, Float16>;
 
 }  // namespace trireme::kernels

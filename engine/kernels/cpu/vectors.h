@@ -4,10 +4,11 @@
 #include <cstdint>
 
 #include "engine/kernels/cpu/element.h"
+#include "engine/kernels/philox.h"
 
 namespace trireme::kernels {
 
-// norm_vectors.cpp
+// norm_vectors.cpp. mean and bias null: RMSNorm.
 template <typename Level, typename T>
 struct NormVectors {
   using A = Acc<T>;
@@ -16,21 +17,36 @@ struct NormVectors {
   // residual may be null.
   static void Backward(const T* dy, const T* x, const A* mean, const A* rstd, const T* weight, const T* residual, T* dx,
                        int64_t rows, int64_t width);
-  // dweight[c - begin] and dbias[c - begin] of the columns [begin, end), over all rows.
+  // dweight[c - begin] of the columns [begin, end), over all rows.
   static void WeightSums(const T* dy, const T* x, const A* mean, const A* rstd, int64_t rows, int64_t width,
-                         int64_t begin, int64_t end, A* dweight, A* dbias);
+                         int64_t begin, int64_t end, A* dweight);
   static void ColumnSums(const T* dy, int64_t rows, int64_t width, int64_t begin, int64_t end, A* sums);
 };
 
-// activation_vectors.cpp
+// activation_vectors.cpp. Outputs may be inputs where kernels.h says so.
 template <typename Level, typename T>
 struct ActivationVectors {
   using A = Acc<T>;
+  static void GeluTanhForward(const T* fc, T* act, int64_t count);
+  static void GeluTanhBackward(const T* fc, const T* dact, T* dfc, int64_t count);
   static void GeluForward(const T* fc, T* act, int64_t count);
   static void GeluBackward(const T* fc, const T* dact, T* dfc, int64_t count);
-  static void AddRows(const T* a, const T* b, T* sum,
-                      int64_t count);  // b may be null: copies a; a may be null: copies b
+  static void SwiGluForward(const T* gate, const T* up, T* act, int64_t count);
+  static void SwiGluBackward(const T* gate, const T* up, const T* dact, T* dgate, T* dup, int64_t count);
+  // One null: a copy of the other; both: zeros.
+  static void AddRows(const T* a, const T* b, T* sum, int64_t count);
   static void AddToSum(const T* row, A* sum, int64_t count);
+};
+
+// position_vectors.cpp
+template <typename Level, typename T>
+struct PositionVectors {
+  using A = Acc<T>;
+  // Turns the `half` channels at `head` with the `half` ones after them, forward or back.
+  static void Rotate(T* head, const A* cosines, const A* sines, int64_t half, bool inverse);
+  // One row of `width` channels; residual may be null, y may be x.
+  static void Dropout(const T* x, const T* residual, T* y, int64_t width, const DropoutMask& mask, uint32_t position,
+                      uint32_t sample);
 };
 
 // loss_vectors.cpp

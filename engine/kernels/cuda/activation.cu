@@ -1,4 +1,4 @@
-// GELU (tanh form) and the bias and residual of products whose library call cannot take them.
+// GELU, SwiGLU, and the bias and residual of products whose library call cannot take them.
 #include "engine/kernels/cuda/device.cuh"
 
 namespace trireme::kernels::cuda {
@@ -16,18 +16,35 @@ __device__ inline A Sigmoid(A x) {
   return A(1) / (A(1) + Exp(-twice));
 }
 
-struct Forward {
+struct TanhForward {
   template <typename A>
   __device__ A operator()(A x, A) const {
     return x * Sigmoid(x);
   }
 };
-struct Backward {
+struct TanhBackward {
   template <typename A>
   __device__ A operator()(A x, A dy) const {
     const A sigmoid = Sigmoid(x);
     const A inner = A(1.5957691216057307117597842397375) * (A(1) + A(3 * 0.044715) * x * x);
     return dy * (sigmoid + x * sigmoid * (A(1) - sigmoid) * inner);
+  }
+};
+
+__device__ inline float NormalDistribution(float x) { return normcdff(x); }
+__device__ inline double NormalDistribution(double x) { return normcdf(x); }
+
+struct ExactForward {
+  template <typename A>
+  __device__ A operator()(A x, A) const {
+    return x * NormalDistribution(x);
+  }
+};
+struct ExactBackward {
+  template <typename A>
+  __device__ A operator()(A x, A dy) const {
+    const A density = A(0.39894228040143267794) * Exp(A(-0.5) * x * x);
+    return dy * (NormalDistribution(x) + x * density);
   }
 };
 
@@ -64,6 +81,57 @@ void Run(Element type, const void* a, const void* b, void* out, int64_t count, c
   });
 }
 
+// dact null: act = silu(gate) * up goes to out, [rows, width]; else the gradients of both go to out, [rows, 2 width],
+// which may be gate_up.
+template <typename T, int N>
+__global__ void SwiGluKernel(const T* gate_up, const T* dact, T* out, int64_t rows, int64_t width) {
+  using A = Acc<T>;
+  const int64_t row_packs = width / N, packs = rows * row_packs;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < packs;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t row = i / row_packs, column = i % row_packs * N, at = 2 * row * width + column;
+    const Pack<T, N> gate = LoadPack<T, N>(gate_up + at), up = LoadPack<T, N>(gate_up + at + width);
+    Pack<T, N> first, second, gradient;
+    if (dact != nullptr) gradient = LoadPack<T, N>(dact + row * width + column);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const A g = Load(gate.values[k]), u = Load(up.values[k]);
+      const A sigmoid = A(1) / (A(1) + Exp(-g)), silu = g * sigmoid;
+      if (dact == nullptr) {
+        Store(silu * u, first.values[k]);
+      } else {
+        const A d = Load(gradient.values[k]);
+        Store(d * u * (sigmoid + silu * (A(1) - sigmoid)), first.values[k]);
+        Store(d * silu, second.values[k]);
+      }
+    }
+    if (dact == nullptr) {
+      StorePack<T, N>(first, out + row * width + column);
+    } else {
+      StorePack<T, N>(first, out + at);
+      StorePack<T, N>(second, out + at + width);
+    }
+  }
+}
+
+void RunSwiGlu(Element type, const void* gate_up, const void* dact, void* out, int64_t rows, int64_t width,
+               cudaStream_t stream) {
+  if (rows * width == 0) return;
+  ForElement(type, [&](auto element) {
+    using T = decltype(element);
+    auto launch = [&](auto size) {
+      constexpr int N = decltype(size)::value;
+      SwiGluKernel<T, N><<<GridFor(rows * width / N, kThreads, kMostBlocks), kThreads, 0, stream>>>(
+          static_cast<const T*>(gate_up), static_cast<const T*>(dact), static_cast<T*>(out), rows, width);
+    };
+    if (width % kPackSize<T> == 0 && Aligned(gate_up, 16) && Aligned(dact, 16) && Aligned(out, 16)) {
+      launch(std::integral_constant<int, kPackSize<T>>{});
+    } else {
+      launch(std::integral_constant<int, 1>{});
+    }
+  });
+}
+
 template <typename T>
 __global__ void AddBiasResidualKernel(T* y, const T* bias, const T* residual, int64_t count, int64_t width) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
@@ -78,13 +146,34 @@ __global__ void AddBiasResidualKernel(T* y, const T* bias, const T* residual, in
 }  // namespace
 
 void GeluTanhForward(Element type, const void* fc, void* act, int64_t count, cudaStream_t stream) {
-  Run(type, fc, nullptr, act, count, stream, Forward{});
+  Run(type, fc, nullptr, act, count, stream, TanhForward{});
   CheckLaunch("GeluTanhForward");
 }
 
 void GeluTanhBackward(Element type, const void* fc, const void* dact, void* dfc, int64_t count, cudaStream_t stream) {
-  Run(type, fc, dact, dfc, count, stream, Backward{});
+  Run(type, fc, dact, dfc, count, stream, TanhBackward{});
   CheckLaunch("GeluTanhBackward");
+}
+
+void GeluForward(Element type, const void* fc, void* act, int64_t count, cudaStream_t stream) {
+  Run(type, fc, nullptr, act, count, stream, ExactForward{});
+  CheckLaunch("GeluForward");
+}
+
+void GeluBackward(Element type, const void* fc, const void* dact, void* dfc, int64_t count, cudaStream_t stream) {
+  Run(type, fc, dact, dfc, count, stream, ExactBackward{});
+  CheckLaunch("GeluBackward");
+}
+
+void SwiGluForward(Element type, const void* gate_up, void* act, int64_t rows, int64_t width, cudaStream_t stream) {
+  RunSwiGlu(type, gate_up, nullptr, act, rows, width, stream);
+  CheckLaunch("SwiGluForward");
+}
+
+void SwiGluBackward(Element type, const void* gate_up, const void* dact, void* dgate_up, int64_t rows, int64_t width,
+                    cudaStream_t stream) {
+  RunSwiGlu(type, gate_up, dact, dgate_up, rows, width, stream);
+  CheckLaunch("SwiGluBackward");
 }
 
 void AddBiasResidual(Element type, void* y, const void* bias, const void* residual, int64_t rows, int64_t width,

@@ -47,11 +47,22 @@ at::Tensor Keep(const at::Tensor& tensor, const at::Tensor& like) {
 }
 at::Tensor Restore(const at::Tensor& tensor) { return tensor.numel() == 0 ? at::Tensor() : tensor; }
 
+bool TakesGroups(Kernel kernel) { return kernel == Kernel::kCudnn || kernel == Kernel::kFlash; }
+
+// Key heads as often as the kernel wants them. What is repeated here lives as long as the call.
+AttentionInputs InputsFor(Kernel kernel, const AttentionInputs& in) {
+  if (TakesGroups(kernel)) return in;
+  return {in.query, RepeatHeads(in.key, in.query.size(1)), RepeatHeads(in.value, in.query.size(1))};
+}
+
 at::Tensor PlainScores(const at::Tensor& query, const at::Tensor& key) {
+  return at::matmul(query, key.transpose(-1, -2)) / std::sqrt(static_cast<double>(query.size(3)));
+}
+
+at::Tensor CausalScores(const at::Tensor& query, const at::Tensor& key) {
   const int64_t sequence = query.size(2);
-  const at::Tensor scores = at::matmul(query, key.transpose(-1, -2)) / std::sqrt(static_cast<double>(query.size(3)));
   const at::Tensor mask = at::ones({sequence, sequence}, query.options().dtype(at::kBool)).triu(1);
-  return scores.masked_fill(mask, -std::numeric_limits<double>::infinity());
+  return PlainScores(query, key).masked_fill(mask, -std::numeric_limits<double>::infinity());
 }
 
 at::Tensor Wide(const at::Tensor& tensor) {
@@ -59,7 +70,7 @@ at::Tensor Wide(const at::Tensor& tensor) {
 }
 
 std::tuple<at::Tensor, at::Tensor> PlainForward(const AttentionInputs& in) {
-  const at::Tensor scores = PlainScores(Wide(in.query), Wide(in.key));
+  const at::Tensor scores = CausalScores(Wide(in.query), Wide(in.key));
   const at::Tensor lse = at::logsumexp(scores, {-1});
   const at::Tensor out = at::matmul((scores - lse.unsqueeze(-1)).exp(), Wide(in.value));
   return {out.to(in.query.scalar_type()), lse};
@@ -68,7 +79,7 @@ std::tuple<at::Tensor, at::Tensor> PlainForward(const AttentionInputs& in) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor> PlainBackward(const at::Tensor& dout, const AttentionInputs& in,
                                                              const at::Tensor& out, const at::Tensor& lse) {
   const at::Tensor query = Wide(in.query), key = Wide(in.key), gradient = Wide(dout);
-  const at::Tensor weights = (PlainScores(query, key) - lse.unsqueeze(-1)).exp();
+  const at::Tensor weights = (CausalScores(query, key) - lse.unsqueeze(-1)).exp();
   const at::Tensor dweights = at::matmul(gradient, Wide(in.value).transpose(-1, -2));
   const at::Tensor row_dot = (gradient * Wide(out)).sum(-1, true);
   const at::Tensor dscores = weights * (dweights - row_dot) / std::sqrt(static_cast<double>(query.size(3)));
@@ -78,8 +89,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> PlainBackward(const at::Tensor& d
 
 }  // namespace
 
-void CudaAttentionForward(const AttentionInputs& in, std::vector<at::Tensor>& pool) {
-  switch (KernelFor(in.query)) {
+void CudaAttentionForward(const AttentionInputs& inputs, std::vector<at::Tensor>& pool) {
+  const Kernel kernel = KernelFor(inputs.query);
+  const AttentionInputs in = InputsFor(kernel, inputs);
+  switch (kernel) {
     case Kernel::kCudnn: {
       auto r =
           at::_scaled_dot_product_cudnn_attention(in.query, in.key, in.value, std::nullopt, true, 0.0, true, false);
@@ -107,10 +120,13 @@ void CudaAttentionForward(const AttentionInputs& in, std::vector<at::Tensor>& po
   if (!pool[0].transpose(1, 2).is_contiguous()) pool[0] = pool[0].transpose(1, 2).contiguous().transpose(1, 2);
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> CudaAttentionBackward(const at::Tensor& dout, const AttentionInputs& in,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> CudaAttentionBackward(const at::Tensor& dout,
+                                                                     const AttentionInputs& inputs,
                                                                      const std::vector<at::Tensor>& pool) {
-  const int64_t sequence = in.query.size(2);
-  switch (KernelFor(in.query)) {
+  const int64_t sequence = inputs.query.size(2);
+  const Kernel kernel = KernelFor(inputs.query);
+  const AttentionInputs in = InputsFor(kernel, inputs);
+  switch (kernel) {
     case Kernel::kCudnn:
       return at::_scaled_dot_product_cudnn_attention_backward(dout, in.query, in.key, in.value, pool[0], pool[1],
                                                               Restore(pool[2]), Restore(pool[3]), {}, Restore(pool[4]),
@@ -129,6 +145,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> CudaAttentionBackward(const at::T
       break;
   }
   return PlainBackward(dout, in, pool[0], pool[1]);
+}
+
+at::Tensor CudaAttentionMasked(const AttentionInputs& in, const std::optional<at::Tensor>& mask) {
+  const Kernel kernel = mask.has_value() ? Kernel::kPlain : KernelFor(in.query);
+  if (TakesGroups(kernel)) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention(in.query, in.key, in.value, 0.0, false, false));
+  }
+  if (kernel == Kernel::kEfficient) {
+    return std::get<0>(
+        at::_scaled_dot_product_efficient_attention(in.query, in.key, in.value, std::nullopt, false, 0.0, false));
+  }
+  at::Tensor scores = PlainScores(Wide(in.query), Wide(in.key));
+  if (mask.has_value()) scores = scores + *mask;
+  return at::matmul(scores.softmax(-1), Wide(in.value)).to(in.query.scalar_type());
 }
 
 }  // namespace trireme::kernels

@@ -32,22 +32,22 @@ cuda::UpdateArguments ArgumentsOf(const at::Tensor& master, const at::Tensor& fi
 }  // namespace
 
 template <>
-void Backend<CudaDevice>::LayerNormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                           double epsilon, const at::Tensor& y, const at::Tensor& mean,
-                                           const at::Tensor& rstd) {
-  cuda::LayerNormForward(ElementOf(x), Data(x), Data(weight), Data(bias), epsilon, Data(y), Data(mean), Data(rstd),
-                         x.size(0), x.size(1), CurrentStream());
+void Backend<CudaDevice>::NormForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                      double epsilon, const at::Tensor& y, const at::Tensor& mean,
+                                      const at::Tensor& rstd) {
+  cuda::NormForward(ElementOf(x), Data(x), Data(weight), Data(bias), epsilon, Data(y), Data(mean), Data(rstd),
+                    x.size(0), x.size(1), CurrentStream());
 }
 
 template <>
-void Backend<CudaDevice>::LayerNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                                            const at::Tensor& rstd, const at::Tensor& weight,
-                                            const at::Tensor& residual_gradient, const at::Tensor& dx,
-                                            const at::Tensor& dweight, const at::Tensor& dbias, bool add) {
+void Backend<CudaDevice>::NormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
+                                       const at::Tensor& rstd, const at::Tensor& weight,
+                                       const at::Tensor& residual_gradient, const at::Tensor& dx,
+                                       const at::Tensor& dweight, const at::Tensor& dbias, bool add) {
   cuda::ColumnSums(ElementOf(x), ElementOf(dweight), Data(dy), Data(x), Data(mean), Data(rstd), Data(dweight),
                    Data(dbias), x.size(0), x.size(1), add, cuda::SumScratch(), CurrentStream());
-  cuda::LayerNormBackward(ElementOf(x), Data(dy), Data(x), Data(mean), Data(rstd), Data(weight),
-                          Data(residual_gradient), Data(dx), x.size(0), x.size(1), CurrentStream());
+  cuda::NormBackward(ElementOf(x), Data(dy), Data(x), Data(mean), Data(rstd), Data(weight), Data(residual_gradient),
+                     Data(dx), x.size(0), x.size(1), CurrentStream());
 }
 
 template <>
@@ -67,6 +67,54 @@ void Backend<CudaDevice>::GeluTanhBackward(const at::Tensor& fc, const at::Tenso
 }
 
 template <>
+void Backend<CudaDevice>::GeluForward(const at::Tensor& fc, const at::Tensor& act) {
+  cuda::GeluForward(ElementOf(fc), Data(fc), Data(act), fc.numel(), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::GeluBackward(const at::Tensor& fc, const at::Tensor& dact, const at::Tensor& dfc) {
+  cuda::GeluBackward(ElementOf(fc), Data(fc), Data(dact), Data(dfc), fc.numel(), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::SwiGluForward(const at::Tensor& gate_up, const at::Tensor& act) {
+  cuda::SwiGluForward(ElementOf(act), Data(gate_up), Data(act), act.size(0), act.size(1), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::SwiGluBackward(const at::Tensor& gate_up, const at::Tensor& dact,
+                                         const at::Tensor& dgate_up) {
+  cuda::SwiGluBackward(ElementOf(dact), Data(gate_up), Data(dact), Data(dgate_up), dact.size(0), dact.size(1),
+                       CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::Rotate(const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& cosines,
+                                 const at::Tensor& sines, int64_t first_position, bool inverse) {
+  cuda::Rotate(ElementOf(qkv),
+               {.qkv = Data(qkv),
+                .cosines = Data(cosines),
+                .sines = Data(sines),
+                .tokens = shape.tokens(),
+                .sequence = shape.sequence_length,
+                .width = shape.width(),
+                .heads = shape.num_heads + shape.num_kv_heads,
+                .head_size = shape.head_size,
+                .half = cosines.size(1),
+                .first_position = first_position,
+                .interleaved = shape.interleaved,
+                .inverse = inverse},
+               CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::Dropout(const at::Tensor& x, const at::Tensor& residual, const DropoutMask& mask,
+                                  int64_t sequence_length, const at::Tensor& y) {
+  cuda::Dropout(ElementOf(x), Data(x), Data(residual), mask, Data(y), x.size(0), x.size(1), sequence_length,
+                CurrentStream());
+}
+
+template <>
 void Backend<CudaDevice>::EmbeddingForward(const at::Tensor& tokens, const at::Tensor& token_table,
                                            const at::Tensor& position_table, const at::Tensor& x) {
   cuda::EmbeddingForward(ElementOf(x), Ids(tokens), Data(token_table), Data(position_table), Data(x), tokens.size(0),
@@ -79,7 +127,7 @@ void Backend<CudaDevice>::EmbeddingBackward(const at::Tensor& dx, const at::Tens
                                             bool add) {
   cuda::EmbeddingBackward(ElementOf(dx), ElementOf(dtoken_table), Data(dx), Ids(tokens), Data(dtoken_table),
                           Data(dposition_table), tokens.size(0), tokens.size(1) - 1, dtoken_table.size(0),
-                          dposition_table.size(0), dx.size(1), add, CurrentStream());
+                          dposition_table.defined() ? dposition_table.size(0) : 0, dx.size(1), add, CurrentStream());
 }
 
 template <>
@@ -109,8 +157,7 @@ void Backend<CudaDevice>::SumOfSquares(const at::Tensor& gradient, const at::Ten
 
 template <>
 void Backend<CudaDevice>::FinishStepStats(const at::Tensor& state, const StepStatsOptions& options) {
-  cuda::FinishStepStats(Doubles(state), options.nominal_tokens, options.max_norm, options.skip_non_finite,
-                        CurrentStream());
+  cuda::FinishStepStats(Doubles(state), options, CurrentStream());
 }
 
 template <>

@@ -41,6 +41,8 @@ Element ElementOf(const at::Tensor& tensor) {
       return Element::kFloat32;
     case at::kBFloat16:
       return Element::kBFloat16;
+    case at::kHalf:
+      return Element::kFloat16;
     default:
       TRIREME_CHECK(false, std::string("no kernel for ") + c10::toString(tensor.scalar_type()));
   }

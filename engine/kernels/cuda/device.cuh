@@ -1,6 +1,7 @@
 // Element types, 16-byte accesses and block sums of the CUDA kernels.
 #pragma once
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -24,6 +25,7 @@ using Acc = typename AccumulateType<T>::type;
 __device__ inline double Load(double value) { return value; }
 __device__ inline float Load(float value) { return value; }
 __device__ inline float Load(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ inline float Load(__half value) { return __half2float(value); }
 template <typename A>
 __device__ inline void Store(A value, double& target) {
   target = static_cast<double>(value);
@@ -34,6 +36,9 @@ __device__ inline void Store(A value, float& target) {
 }
 __device__ inline void Store(float value, __nv_bfloat16& target) { target = __float2bfloat16_rn(value); }
 __device__ inline void Store(double value, __nv_bfloat16& target) { target = __double2bfloat16(value); }
+// Too large becomes infinite: the loss scaler looks for it.
+__device__ inline void Store(float value, __half& target) { target = __float2half_rn(value); }
+__device__ inline void Store(double value, __half& target) { target = __double2half(value); }
 
 // N elements in accesses of up to 16 bytes.
 template <typename T, int N>
@@ -92,6 +97,8 @@ void ForElement(Element type, F&& f) {
       return f(float{});
     case Element::kBFloat16:
       return f(__nv_bfloat16{});
+    case Element::kFloat16:
+      return f(__half{});
   }
 }
 // f(T{}, G{}): G is T, or fp32 beside a 16-bit T.
@@ -105,6 +112,9 @@ void ForElementAndGradient(Element type, Element gradient_type, F&& f) {
     case Element::kBFloat16:
       if (gradient_type == Element::kFloat32) return f(__nv_bfloat16{}, float{});
       return f(__nv_bfloat16{}, __nv_bfloat16{});
+    case Element::kFloat16:
+      if (gradient_type == Element::kFloat32) return f(__half{}, float{});
+      return f(__half{}, __half{});
   }
 }
 

@@ -17,13 +17,20 @@ __global__ void ForwardKernel(const int32_t* __restrict__ tokens, const T* __res
   const int64_t row = blockIdx.x;
   const int64_t id = InputAt(tokens, row, sequence);
   const bool valid = id >= 0 && id < vocab;
-  const T* position = position_table + row % sequence * width;
+  const T* position = position_table == nullptr ? nullptr : position_table + row % sequence * width;
   for (int64_t column = static_cast<int64_t>(threadIdx.x) * N; column < width; column += kThreads * N) {
-    Pack<T, N> sum = LoadPack<T, N>(position + column);
+    Pack<T, N> sum = {};
+    if (position != nullptr) sum = LoadPack<T, N>(position + column);
     if (valid) {
       const Pack<T, N> token = LoadPack<T, N>(token_table + id * width + column);
 #pragma unroll
-      for (int k = 0; k < N; ++k) Store(Load(sum.values[k]) + Load(token.values[k]), sum.values[k]);
+      for (int k = 0; k < N; ++k) {
+        if (position == nullptr) {
+          sum.values[k] = token.values[k];
+        } else {
+          Store(Load(sum.values[k]) + Load(token.values[k]), sum.values[k]);
+        }
+      }
     }
     StorePack<T, N>(sum, x + row * width + column);
   }
@@ -137,8 +144,10 @@ void EmbeddingBackward(Element type, Element gradient_type, const void* dx, cons
       TokenBackwardKernel<T, G><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
           static_cast<const T*>(dx), tokens, static_cast<G*>(dtoken_table), rows, sequence, vocab, width);
     }
-    PositionBackwardKernel<T, G><<<static_cast<unsigned>(positions), kThreads, 0, stream>>>(
-        static_cast<const T*>(dx), static_cast<G*>(dposition_table), micro, sequence, width, add);
+    if (dposition_table != nullptr) {
+      PositionBackwardKernel<T, G><<<static_cast<unsigned>(positions), kThreads, 0, stream>>>(
+          static_cast<const T*>(dx), static_cast<G*>(dposition_table), micro, sequence, width, add);
+    }
   });
   CheckLaunch("EmbeddingBackward");
 }

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 
+#include "engine/kernels/step_state.h"
+
 namespace trireme::kernels::cuda {
 
-enum class Element : int { kFloat64, kFloat32, kBFloat16 };
+enum class Element : int { kFloat64, kFloat32, kBFloat16, kFloat16 };
 
 // Partial sums of one stream: used by launches that are ordered on it.
 struct Scratch {
@@ -15,13 +17,13 @@ struct Scratch {
   int64_t bytes = 0;
 };
 
-// norm.cu
-void LayerNormForward(Element type, const void* x, const void* weight, const void* bias, double epsilon, void* y,
-                      void* mean, void* rstd, int64_t rows, int64_t width, cudaStream_t stream);
-void LayerNormBackward(Element type, const void* dy, const void* x, const void* mean, const void* rstd,
-                       const void* weight, const void* residual, void* dx, int64_t rows, int64_t width,
-                       cudaStream_t stream);
-// sums.cu: column sums of dy into dbias, and of dy * (x - mean) * rstd into dweight (x null: dbias alone).
+// norm.cu. mean and bias null: RMSNorm.
+void NormForward(Element type, const void* x, const void* weight, const void* bias, double epsilon, void* y, void* mean,
+                 void* rstd, int64_t rows, int64_t width, cudaStream_t stream);
+void NormBackward(Element type, const void* dy, const void* x, const void* mean, const void* rstd, const void* weight,
+                  const void* residual, void* dx, int64_t rows, int64_t width, cudaStream_t stream);
+// sums.cu: column sums of dy into dbias, and of dy * (x - mean) * rstd into dweight. One of dbias and dweight may be
+// null; mean null: 0.
 void ColumnSums(Element type, Element gradient_type, const void* dy, const void* x, const void* mean, const void* rstd,
                 void* dweight, void* dbias, int64_t rows, int64_t width, bool add, Scratch scratch,
                 cudaStream_t stream);
@@ -29,9 +31,27 @@ void SumOfSquares(Element type, const void* values, int64_t count, double* state
 // activation.cu
 void GeluTanhForward(Element type, const void* fc, void* act, int64_t count, cudaStream_t stream);
 void GeluTanhBackward(Element type, const void* fc, const void* dact, void* dfc, int64_t count, cudaStream_t stream);
+void GeluForward(Element type, const void* fc, void* act, int64_t count, cudaStream_t stream);
+void GeluBackward(Element type, const void* fc, const void* dact, void* dfc, int64_t count, cudaStream_t stream);
+void SwiGluForward(Element type, const void* gate_up, void* act, int64_t rows, int64_t width, cudaStream_t stream);
+void SwiGluBackward(Element type, const void* gate_up, const void* dact, void* dgate_up, int64_t rows, int64_t width,
+                    cudaStream_t stream);
 void AddBiasResidual(Element type, void* y, const void* bias, const void* residual, int64_t rows, int64_t width,
                      cudaStream_t stream);
-// embedding.cu
+// position.cu
+struct RotateArguments {
+  void* qkv = nullptr;
+  const void* cosines = nullptr;
+  const void* sines = nullptr;
+  int64_t tokens = 0, sequence = 0, width = 0;  // of a row of qkv
+  int64_t heads = 0, head_size = 0, half = 0;   // heads that are turned; channels of one, of its turned half
+  int64_t first_position = 0;
+  bool interleaved = false, inverse = false;
+};
+void Rotate(Element type, const RotateArguments& arguments, cudaStream_t stream);
+void Dropout(Element type, const void* x, const void* residual, const DropoutMask& mask, void* y, int64_t rows,
+             int64_t width, int64_t sequence, cudaStream_t stream);
+// embedding.cu. Position tables may be null.
 void EmbeddingForward(Element type, const int32_t* tokens, const void* token_table, const void* position_table, void* x,
                       int64_t micro, int64_t sequence, int64_t vocab, int64_t width, cudaStream_t stream);
 void EmbeddingBackward(Element type, Element gradient_type, const void* dx, const int32_t* tokens, void* dtoken_table,
@@ -48,7 +68,7 @@ struct LossArguments {
   bool train = false;
 };
 void CrossEntropy(Element type, const LossArguments& arguments, cudaStream_t stream);
-void FinishStepStats(double* state, double nominal_tokens, double max_norm, bool skip_non_finite, cudaStream_t stream);
+void FinishStepStats(double* state, const StepStatsOptions& options, cudaStream_t stream);
 // update.cu
 struct UpdateArguments {
   void* master = nullptr;

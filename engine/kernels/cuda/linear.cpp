@@ -17,9 +17,10 @@ namespace {
 
 void Check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(
-      ErrorCode::kDevice, "KRN002", fmt::format("cuBLASLt: {} failed: {}", what, cublasLtGetStatusString(status)), "",
-      "look at `ldd build/bin/trireme-engine`: the installed cuBLAS must be the one of the CUDA toolkit that the program was built with");
+  throw Error(ErrorCode::kDevice, "KRN002",
+              fmt::format("cuBLASLt: {} failed: {}", what, cublasLtGetStatusString(status)), "",
+              "look at `ldd build/bin/trireme-engine`: the installed cuBLAS must be the one of the CUDA toolkit that "
+              "the program was built with");
 }
 
 // D (+)= op(A) op(B), all column-major as cuBLAS has it: D is m x n. A row-major [rows, columns] tensor is a
@@ -42,6 +43,8 @@ cudaDataType_t CudaType(at::ScalarType type) {
       return CUDA_R_32F;
     case at::kBFloat16:
       return CUDA_R_16BF;
+    case at::kHalf:
+      return CUDA_R_16F;
     default:
       TRIREME_CHECK(false, std::string("no product for ") + c10::toString(type));
   }

@@ -84,7 +84,7 @@ __global__ void CrossEntropyKernel(LossArguments a) {
       BlockMerge(own, shared);  // its barrier also orders the read of label_logit before the writes below
   if (threadIdx.x == 0) losses[row] = Log(all.sum) + (all.maximum - label_logit);
   if (!a.train) return;
-  const A scale = static_cast<A>(a.gradient_scale), factor = scale / all.sum;
+  const A scale = static_cast<A>(a.gradient_scale * a.state[kLossScale]), factor = scale / all.sum;
   for (int64_t i = threadIdx.x; i < packs; i += kThreads) {
     Pack<T, N> pack = LoadPack<T, N>(logits + i * N);
 #pragma unroll
@@ -113,9 +113,7 @@ __global__ void AddLossesKernel(LossArguments a) {
   a.state[a.train ? kTokens : kEvalTokens] += count;
 }
 
-__global__ void FinishStepStatsKernel(double* state, double nominal_tokens, double max_norm, bool skip_non_finite) {
-  FinishStepStatsOn(state, nominal_tokens, max_norm, skip_non_finite);
-}
+__global__ void FinishStepStatsKernel(double* state, StepStatsOptions options) { FinishStepStatsOn(state, options); }
 
 }  // namespace
 
@@ -133,8 +131,8 @@ void CrossEntropy(Element type, const LossArguments& a, cudaStream_t stream) {
   CheckLaunch("CrossEntropy");
 }
 
-void FinishStepStats(double* state, double nominal_tokens, double max_norm, bool skip_non_finite, cudaStream_t stream) {
-  FinishStepStatsKernel<<<1, 1, 0, stream>>>(state, nominal_tokens, max_norm, skip_non_finite);
+void FinishStepStats(double* state, const StepStatsOptions& options, cudaStream_t stream) {
+  FinishStepStatsKernel<<<1, 1, 0, stream>>>(state, options);
   CheckLaunch("FinishStepStats");
 }
 

@@ -1,4 +1,4 @@
-// LayerNorm: one block a row, the row in registers, read once and written once.
+// LayerNorm and RMSNorm: one block a row, the row in registers, read once and written once.
 #include <string>
 
 #include "engine/kernels/cuda/device.cuh"
@@ -9,7 +9,7 @@ namespace {
 template <typename T, int N, int kPacks>
 __global__ void ForwardKernel(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
                               Acc<T> epsilon, T* __restrict__ y, Acc<T>* __restrict__ mean, Acc<T>* __restrict__ rstd,
-                              int packs) {
+                              int packs) {  // mean and bias null: RMSNorm
   using A = Acc<T>;
   __shared__ A shared[32];
   const int64_t width = static_cast<int64_t>(packs) * N, row = blockIdx.x;
@@ -23,7 +23,7 @@ __global__ void ForwardKernel(const T* __restrict__ x, const T* __restrict__ wei
 #pragma unroll
     for (int k = 0; k < N; ++k) sum += values[p][k] = Load(in.values[k]);
   }
-  const A average = BlockSum(sum, shared) / static_cast<A>(width);
+  const A average = mean == nullptr ? A(0) : BlockSum(sum, shared) / static_cast<A>(width);
   A squares = 0;
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
@@ -37,20 +37,23 @@ __global__ void ForwardKernel(const T* __restrict__ x, const T* __restrict__ wei
     const int index = static_cast<int>(threadIdx.x) + p * static_cast<int>(blockDim.x);
     if (index >= packs) continue;
     const int64_t column = static_cast<int64_t>(index) * N;
-    const Pack<T, N> w = LoadPack<T, N>(weight + column), b = LoadPack<T, N>(bias + column);
-    Pack<T, N> out;
+    const Pack<T, N> w = LoadPack<T, N>(weight + column);
+    Pack<T, N> b, out;
+    if (bias != nullptr) b = LoadPack<T, N>(bias + column);
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-      Store((values[p][k] - average) * scale * Load(w.values[k]) + Load(b.values[k]), out.values[k]);
+    for (int k = 0; k < N; ++k) {
+      const A scaled = (values[p][k] - average) * scale * Load(w.values[k]);
+      Store(bias != nullptr ? scaled + Load(b.values[k]) : scaled, out.values[k]);
+    }
     StorePack<T, N>(out, y + row * width + column);
   }
   if (threadIdx.x == 0) {
-    mean[row] = average;
+    if (mean != nullptr) mean[row] = average;
     rstd[row] = scale;
   }
 }
 
-// residual may be dx.
+// residual may be dx. mean null: RMSNorm.
 template <typename T, int N, int kPacks>
 __global__ void BackwardKernel(const T* __restrict__ dy, const T* __restrict__ x, const Acc<T>* __restrict__ mean,
                                const Acc<T>* __restrict__ rstd, const T* __restrict__ weight, const T* residual, T* dx,
@@ -58,7 +61,7 @@ __global__ void BackwardKernel(const T* __restrict__ dy, const T* __restrict__ x
   using A = Acc<T>;
   __shared__ A shared[32];
   const int64_t width = static_cast<int64_t>(packs) * N, row = blockIdx.x;
-  const A average = mean[row], scale = rstd[row];
+  const A average = mean == nullptr ? A(0) : mean[row], scale = rstd[row];
   A normed[kPacks][N], gradient[kPacks][N];
   A sum = 0, dot = 0;
 #pragma unroll
@@ -76,7 +79,7 @@ __global__ void BackwardKernel(const T* __restrict__ dy, const T* __restrict__ x
       dot += gradient[p][k] * normed[p][k];
     }
   }
-  sum = BlockSum(sum, shared) / static_cast<A>(width);
+  sum = mean == nullptr ? A(0) : BlockSum(sum, shared) / static_cast<A>(width);
   dot = BlockSum(dot, shared) / static_cast<A>(width);
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
@@ -100,9 +103,8 @@ void ForRowShape(int64_t width, bool aligned, F&& f) {
   auto with_size = [&](auto size) {
     const int64_t packs = width / decltype(size)::value;
     if (packs > 4096) {
-      throw Error(ErrorCode::kDevice, "KRN003",
-                  "LayerNorm over " + std::to_string(width) + " elements that lie unaligned", "",
-                  "choose a hidden_size that is a multiple of 8, or at most 4096");
+      throw Error(ErrorCode::kDevice, "KRN003", "a norm over " + std::to_string(width) + " elements that lie unaligned",
+                  "", "choose a hidden_size that is a multiple of 8, or at most 4096");
     }
     const int per_thread = packs > 512 ? 4 : 1;
     const int threads = static_cast<int>((packs + per_thread * 32 - 1) / (per_thread * 32)) * 32;
@@ -118,8 +120,8 @@ void ForRowShape(int64_t width, bool aligned, F&& f) {
 
 }  // namespace
 
-void LayerNormForward(Element type, const void* x, const void* weight, const void* bias, double epsilon, void* y,
-                      void* mean, void* rstd, int64_t rows, int64_t width, cudaStream_t stream) {
+void NormForward(Element type, const void* x, const void* weight, const void* bias, double epsilon, void* y, void* mean,
+                 void* rstd, int64_t rows, int64_t width, cudaStream_t stream) {
   if (rows == 0) return;
   ForElement(type, [&](auto element) {
     using T = decltype(element);
@@ -132,12 +134,11 @@ void LayerNormForward(Element type, const void* x, const void* weight, const voi
               packs);
     });
   });
-  CheckLaunch("LayerNormForward");
+  CheckLaunch("NormForward");
 }
 
-void LayerNormBackward(Element type, const void* dy, const void* x, const void* mean, const void* rstd,
-                       const void* weight, const void* residual, void* dx, int64_t rows, int64_t width,
-                       cudaStream_t stream) {
+void NormBackward(Element type, const void* dy, const void* x, const void* mean, const void* rstd, const void* weight,
+                  const void* residual, void* dx, int64_t rows, int64_t width, cudaStream_t stream) {
   if (rows == 0) return;
   ForElement(type, [&](auto element) {
     using T = decltype(element);
@@ -151,7 +152,7 @@ void LayerNormBackward(Element type, const void* dy, const void* x, const void* 
               static_cast<T*>(dx), packs);
     });
   });
-  CheckLaunch("LayerNormBackward");
+  CheckLaunch("NormBackward");
 }
 
 }  // namespace trireme::kernels::cuda

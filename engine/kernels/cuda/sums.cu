@@ -30,7 +30,7 @@ __global__ void PartialColumnSums(const T* __restrict__ dy, const T* __restrict_
       A average = 0, scale = 0;
       if (kNorm) {
         input = LoadPack<T, N>(x + row * width + column);
-        average = mean[row];
+        if (mean != nullptr) average = mean[row];
         scale = rstd[row];
       }
 #pragma unroll
@@ -62,11 +62,13 @@ __global__ void FinishColumnSums(const A* __restrict__ partial, G* dweight, G* d
                                  bool add) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (column >= width) return;
-  for (int which = dweight != nullptr ? 0 : 1; which < 2; ++which) {
+  for (int which = 0; which < 2; ++which) {
+    G* const target = which == 0 ? dweight : dbias;
+    if (target == nullptr) continue;
     A total = 0;
     for (int64_t block = 0; block < row_blocks; ++block)
       total += partial[(which * row_blocks + block) * width + column];
-    G* out = (which == 0 ? dweight : dbias) + column;
+    G* out = target + column;
     Store(add ? total + static_cast<A>(Load(*out)) : total, *out);
   }
 }

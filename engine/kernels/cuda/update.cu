@@ -121,15 +121,16 @@ void Run(const UpdateArguments& a, const Options& options, cudaStream_t stream) 
 template <template <typename> class Rule, typename Options>
 void RunTypes(Element master, Element gradient, Element weights, const UpdateArguments& a, const Options& options,
               cudaStream_t stream) {
-  using B = __nv_bfloat16;
   if (master == Element::kFloat64) return Run<double, double, double, Rule<double>>(a, options, stream);
-  const bool narrow = a.weights != nullptr && weights == Element::kBFloat16;
-  if (gradient == Element::kFloat32) {
-    if (narrow) return Run<float, float, B, Rule<float>>(a, options, stream);
-    return Run<float, float, float, Rule<float>>(a, options, stream);
-  }
-  if (narrow) return Run<float, B, B, Rule<float>>(a, options, stream);
-  Run<float, B, float, Rule<float>>(a, options, stream);
+  auto narrow_or_float = [](Element type, auto&& f) {
+    if (type == Element::kBFloat16) return f(__nv_bfloat16{});
+    if (type == Element::kFloat16) return f(__half{});
+    f(float{});
+  };
+  narrow_or_float(gradient, [&](auto g) {
+    narrow_or_float(a.weights != nullptr ? weights : Element::kFloat32,
+                    [&](auto w) { Run<float, decltype(g), decltype(w), Rule<float>>(a, options, stream); });
+  });
 }
 
 }  // namespace

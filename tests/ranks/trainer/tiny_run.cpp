@@ -21,13 +21,13 @@ TrainerSetup SetupOf(const TinyRun& run) {
   model.num_attention_heads = model.num_key_value_heads = run.heads;
   model.intermediate_size = 96;
   model.vocab_size = 61;
-  model.padded_vocab_size = 64;
+  model.padded_vocab_size = 64 * run.tp;
   model.max_position_embeddings = 16;
   model.tie_word_embeddings = run.tied;
   Config& config = setup.config;
   config.fp64 = run.fp64;
   config.bf16.enabled = run.bf16;
-  const int64_t dp = run.world / run.pp;
+  const int64_t dp = run.world / run.pp / run.tp;
   config.batch = {run.global_batch, run.global_batch / dp / run.accumulation, run.accumulation};
   config.optimizer.type = run.sgd ? OptimizerType::kSgd : OptimizerType::kAdamW;
   config.optimizer.lr = run.sgd ? 0.03 : 1e-3;
@@ -39,6 +39,7 @@ TrainerSetup SetupOf(const TinyRun& run) {
   config.gradient_clipping = run.clip;
   config.world_size = run.world;
   config.dp_size = dp;
+  config.tensor_parallel = {run.tp, run.sequence_parallel};
   config.pipeline_parallel = {run.pp, run.virtual_stages, run.schedule, "parameters"};
   setup.sequence_length = 11;
   setup.train_iters = run.steps;
@@ -72,10 +73,14 @@ void Collect(Trainer& trainer, Weights& weights) {
     whole.resize(static_cast<size_t>(logical), NAN);
     const at::Tensor part =
         state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).cpu().to(at::kDouble).contiguous();
-    for (int64_t i = 0; i < slice.count; ++i) {
-      double& element = whole[static_cast<size_t>(slice.held_begin + i)];
-      const double mine = part.const_data_ptr<double>()[i];
-      element = std::isnan(element) || element == mine ? mine : INFINITY;
+    for (const HeldRun& run : HeldRuns(slice.segment->parameter, state.tp_rank())) {
+      const int64_t begin = std::max(run.held_begin, slice.held_begin),
+                    end = std::min(run.held_begin + run.count, slice.held_begin + slice.count);
+      for (int64_t i = begin; i < end; ++i) {
+        double& element = whole[static_cast<size_t>(run.whole_begin + i - run.held_begin)];
+        const double mine = part.const_data_ptr<double>()[i - slice.held_begin];
+        element = std::isnan(element) || element == mine ? mine : INFINITY;
+      }
     }
   }
 }
@@ -86,9 +91,11 @@ bool ReplicaEquals(Trainer& trainer, const Weights& masters) {
   for (const int u : state.held_units()) {
     const at::Tensor& flat = state.weights(u);
     for (const Segment& segment : trainer.plan().units[static_cast<size_t>(u)].segments) {
-      const std::vector<double>& want = masters.at(segment.parameter.name);
-      const at::Tensor rounded = at::tensor(want, at::kDouble).to(flat.scalar_type());
-      if (!at::equal(flat.narrow(0, segment.begin, static_cast<int64_t>(want.size())), rounded)) return false;
+      const at::Tensor whole = at::tensor(masters.at(segment.parameter.name), at::kDouble).to(flat.scalar_type());
+      for (const HeldRun& run : HeldRuns(segment.parameter, state.tp_rank())) {
+        const at::Tensor mine = flat.narrow(0, segment.begin + run.held_begin, run.count);
+        if (!at::equal(mine, whole.narrow(0, run.whole_begin, run.count))) return false;
+      }
     }
   }
   return true;

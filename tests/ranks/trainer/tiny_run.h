@@ -19,7 +19,8 @@ struct TinyRun {
   Recompute recompute = Recompute::kNone;
   bool evaluates = false;  // an evaluation after every second step
   int64_t heads = 3, layers = 3;
-  int64_t pp = 1, virtual_stages = 1;
+  int64_t tp = 1, pp = 1, virtual_stages = 1;
+  bool sequence_parallel = false;
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
   std::string load = {}, save = {};  // checkpoint folders: read before the first step, written after the last
 };
