@@ -27,6 +27,7 @@ inline constexpr auto kCommands = std::to_array<Command>({
     {"data", "tokenise text, check .bin/.idx files", Program::kTrireme},
     {"inspect", "what a checkpoint holds, and whether it is whole", Program::kTrireme},
     {"generate", "sample text from a checkpoint", Program::kEngine},
+    {"selfcheck", "whether all layouts train alike on this machine", Program::kEngine},
 });
 
 struct Handler {
@@ -53,7 +54,8 @@ int RunData(Arguments arguments);     // data.cpp
 int RunInspect(Arguments arguments);  // inspect.cpp
 
 // `trireme-engine`, which `trireme` starts from its own folder (engine_exec.h).
-int RunTrain(Arguments arguments);     // train.cpp
-int RunGenerate(Arguments arguments);  // generate.cpp
+int RunTrain(Arguments arguments);      // train.cpp
+int RunGenerate(Arguments arguments);   // generate.cpp
+int RunSelfcheck(Arguments arguments);  // selfcheck.cpp
 
 }  // namespace trireme::cli

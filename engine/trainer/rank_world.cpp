@@ -19,9 +19,8 @@
 #endif
 
 namespace trireme {
-namespace {
 
-int CountGpus() {
+int VisibleGpus() {
 #ifdef TRIREME_HAS_CUDA
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -30,8 +29,10 @@ int CountGpus() {
   return 0;
 }
 
+namespace {
+
 at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local_world) {
-  const int gpus = CountGpus();
+  const int gpus = VisibleGpus();
   // srun --gpus-per-task=1 and the like: each rank is shown a GPU of its own.
   if (wanted != "cpu" && gpus == 1 && local_world > 1 && env::Text("CUDA_VISIBLE_DEVICES"))
     return at::Device(at::kCUDA, 0);

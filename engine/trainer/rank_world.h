@@ -40,6 +40,9 @@ struct RankGroups {
 };
 RankGroups MakeGroups(RankWorld& world, const Plan& plan);
 
+// GPUs that this process can use; 0 in a program without GPU code.
+int VisibleGpus();
+
 // Data of rank 0 for all, and of all ranks for all: metadata only (a few MiB). On lane-less time: at start, save and
 // load.
 std::string BroadcastText(Communicator& comm, at::Device device, const std::string& text);
