@@ -37,7 +37,9 @@ void AddFill(FlagSet& set, TrainFlags& f) {
 
 void AddModel(FlagSet& set, ModelFlags& m, std::string& init_from) {
   set.AddHeading("Model: a name, a Hugging Face folder, or a shape of your own:");
-  set.Add("model_name", "NAME", "gpt-125m 350m 760m (large) 1.3b 2.7b 6.7b 13b, or a config.json", m.model_name);
+  set.Add("model_name", "NAME",
+          "gpt-1.3b, llama2-7b, qwen2.5-1.5b, pythia-1.4b and others (a wrong one lists them), or a config.json",
+          m.model_name);
   set.Add("init-from", "DIR", "Hugging Face folder: config.json and safetensors", init_from);
   set.Add("num-layers", "N", "decoder blocks", m.num_layers);
   set.Add("hidden-size", "N", "width", m.hidden_size);
@@ -81,7 +83,7 @@ struct TrainTable {
   Deepspeed deepspeed;
   FlagSet set{"train"};
   std::optional<int64_t> train_iters;
-  std::string inject_overflow;
+  std::string inject_overflow, save_hf_dtype;
 
   TrainTable() {
     AddDeepspeed(set, deepspeed);
@@ -104,6 +106,8 @@ struct TrainTable {
     set.AddHeading("Checkpoints, evaluation and reports; all intervals count optimizer steps:");
     set.Add("save", "DIR", "where checkpoints go", o.save);
     set.Add("load", "DIR", "the checkpoint to go on from", o.load);
+    set.Add("save-hf", "DIR", "a Hugging Face folder with the weights of the last step, written at the end", o.save_hf);
+    set.Add("save-hf-dtype", "TYPE", "fp32, bf16, fp16 or fp64; the compute type if not given", save_hf_dtype);
     set.Add("save-interval", "N", "0: at the end only", o.save_interval);
     set.Add("log-interval", "N", "steps between progress lines; steps_per_print if not given", o.log_interval);
     set.Add("eval-interval", "N", "0: never", o.eval_interval);
@@ -226,6 +230,16 @@ void CheckTrain(const TrainOptions& o) {
 
 }  // namespace
 
+std::optional<DType> ParseWeightsDType(const std::string& text, const std::string& flag) {
+  if (text.empty()) return std::nullopt;
+  const std::optional<DType> dtype = ParseDType(text);
+  const bool floating = dtype && (*dtype == DType::kFloat64 || *dtype == DType::kFloat32 ||
+                                  *dtype == DType::kBFloat16 || *dtype == DType::kFloat16);
+  if (!floating)
+    Fail("USE002", fmt::format("\"{}\" is no type of weights", text), flag, "pass fp32, bf16, fp16 or fp64");
+  return dtype;
+}
+
 TrainOptions ParseTrainFlags(const std::vector<std::string>& args) {
   TrainTable table;
   table.set.Parse(args);
@@ -235,6 +249,7 @@ TrainOptions ParseTrainFlags(const std::vector<std::string>& args) {
   o.deepspeed_config = ConfigPath(table.deepspeed);
   o.train_iters = table.train_iters.value_or(0);
   o.fill.train_iters = table.train_iters;
+  o.save_hf_dtype = ParseWeightsDType(table.save_hf_dtype, "--save-hf-dtype");
   CheckTrain(o);
   return o;
 }

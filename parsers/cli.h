@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/dtype.h"
+
 namespace trireme {
 
 // The values that an "auto" or absent key of the config file takes, under Megatron-LM's names. Unset: the file decides.
@@ -66,6 +68,8 @@ struct TrainOptions {
   int64_t train_iters = 0;              // optimizer steps; 0: not given
   std::string save, load;               // checkpoint folders
   int64_t save_interval = 0;            // steps; 0: at the end only
+  std::string save_hf;                  // Hugging Face folder, written at the end
+  std::optional<DType> save_hf_dtype;   // of its weights; unset: the compute type
   std::optional<int64_t> log_interval;  // steps between progress lines; unset: steps_per_print
   int64_t eval_interval = 1000;         // steps; 0: never
   int64_t eval_iters = 100;             // batches per evaluation; 0: the whole validation part
@@ -73,10 +77,10 @@ struct TrainOptions {
   bool decay_all = false;               // weight decay on biases and norms too
   bool deterministic = false;
   std::vector<int64_t> inject_overflow;  // steps from 0 whose loss is multiplied by 1e38: tests of the loss scaler
-  std::string device;       // "cpu", "cuda"; "": a GPU where there is one
-  std::string trace;        // Chrome trace out
-  std::string log_json;     // one JSON object per step out
-  int64_t local_rank = -1;  // -1: not given. Decides nothing: see CheckLocalRank
+  std::string device;                    // "cpu", "cuda"; "": a GPU where there is one
+  std::string trace;                     // Chrome trace out
+  std::string log_json;                  // one JSON object per step out
+  int64_t local_rank = -1;               // -1: not given. Decides nothing: see CheckLocalRank
   bool help = false;
 };
 
@@ -96,6 +100,9 @@ struct PlanOptions {
 // `args` without the program's and the subcommand's name. Throw Error{kUsage, USE001..}.
 TrainOptions ParseTrainFlags(const std::vector<std::string>& args);
 PlanOptions ParsePlanFlags(const std::vector<std::string>& args);
+
+// A type that weights can have in a file: fp32, bf16, fp16 or fp64; "" is none. Throws Error{kUsage, USE002}.
+std::optional<DType> ParseWeightsDType(const std::string& text, const std::string& flag);
 
 // Launchers that pass --local_rank set LOCAL_RANK too, and the environment decides. A rank that was given the flag
 // alone would take GPU 0 beside another: Throws Error{kUsage, USE005} if `flag` is above 0 and `environment` is unset.

@@ -51,6 +51,7 @@ struct ModelSpec {
   // Ids with a meaning of their own, as the tokenizer has them; none where a model names none.
   std::optional<int64_t> bos_token_id = {}, pad_token_id = {};
   std::vector<int64_t> eos_token_ids = {};
+  bool own_modules = false;  // some units are modules of the user's program: nothing else can build the model
 
   bool rotary() const { return family != Family::kGpt2; }
   int64_t HeadSize() const { return head_size > 0 ? head_size : hidden_size / num_attention_heads; }

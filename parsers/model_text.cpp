@@ -72,6 +72,7 @@ ModelSpec ReadModelText(std::string_view text, const std::string& where, Diagnos
   CheckCommonKeys(in);
   WarnOfUnread(in);
   PadVocabulary(spec, 1);
+  if (in.Has("own_modules")) in.Read("own_modules", spec.own_modules);
   if (in.Has("padded_vocab_size")) in.Read("padded_vocab_size", spec.padded_vocab_size, Between(1, 2e9));
   return spec;
 }
@@ -80,6 +81,7 @@ std::string ModelToJson(const ModelSpec& model, DType dtype) {
   nlohmann::json out = ToJson(model, dtype);
   out["name"] = model.name;
   out["padded_vocab_size"] = model.padded_vocab_size;
+  if (model.own_modules) out["own_modules"] = true;
   return out.dump();
 }
 
@@ -102,6 +104,15 @@ std::optional<DType> WeightsDType(std::string_view text) {
     if (it != json.end() && it->is_string()) return ParseDType(it->get<std::string>());
   }
   return std::nullopt;
+}
+
+std::string_view ModelType(Family family) { return FamilyOf(family).model_type; }
+
+std::string RopeText(const ModelSpec& model) {
+  if (!model.rotary()) return "none";
+  nlohmann::json out;
+  WriteRope(model, {"rope_theta", "partial_rotary_factor", /*fraction_default=*/0}, out);
+  return out["rope_parameters"].dump();
 }
 
 }  // namespace trireme

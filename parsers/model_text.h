@@ -26,4 +26,9 @@ ModelSpec ModelFromJson(std::string_view text, const std::string& where);
 // The type of the weights that a config.json or a text of ModelToJson names (dtype or torch_dtype), if it does.
 std::optional<DType> WeightsDType(std::string_view text);
 
+// Config.json's words, for messages: "qwen2", "gelu_new", and rotary positions as a JSON object ("none": learned).
+std::string_view ModelType(Family family);
+std::string_view NameOf(Activation activation);
+std::string RopeText(const ModelSpec& model);
+
 }  // namespace trireme

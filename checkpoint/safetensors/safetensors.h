@@ -53,9 +53,38 @@ TensorToWrite Held(std::string name, DType dtype, std::vector<int64_t> shape,
 void WriteFile(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// model.safetensors, or where the sum exceeds max_shard_bytes model-00001-of-000NN.safetensors with the index, which is
-// written last.
+// Bytes of a shard of Hugging Face's own writer.
+inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
+
+struct TensorShape {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+};
+
+// A folder whose tensors are written in any order, piece by piece: model.safetensors, or where the sum exceeds
+// max_shard_bytes model-00001-of-000NN.safetensors and model.safetensors.index.json. The files appear under their names
+// in Finish, the index last. Throws CKP013, CKP014.
+class FolderWriter {
+ public:
+  FolderWriter(std::filesystem::path folder, std::vector<TensorShape> tensors,
+               int64_t max_shard_bytes = kMaxShardBytes);
+  ~FolderWriter();  // removes what is unfinished
+  FolderWriter(const FolderWriter&) = delete;
+  FolderWriter& operator=(const FolderWriter&) = delete;
+
+  int64_t total_bytes() const;  // of all tensors
+  // `bytes` become the tensor's from byte_begin on.
+  void Write(std::string_view tensor, int64_t byte_begin, std::span<const std::byte> bytes);
+  void Finish();  // every byte of every tensor must have been written
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The same out of tensors that fill themselves.
 void WriteFolder(const std::filesystem::path& folder, std::span<const TensorToWrite> tensors,
-                 int64_t max_shard_bytes = 5'000'000'000);
+                 int64_t max_shard_bytes = kMaxShardBytes);
 
 }  // namespace trireme::safetensors

@@ -26,7 +26,9 @@ inline constexpr auto kCommands = std::to_array<Command>({
     {"plan", "batch arithmetic, layout and memory of a config, without a GPU", Program::kTrireme},
     {"data", "tokenise text, check .bin/.idx files", Program::kTrireme},
     {"inspect", "what a checkpoint holds, and whether it is whole", Program::kTrireme},
-    {"generate", "sample text from a checkpoint", Program::kEngine},
+    {"convert", "a checkpoint into a Hugging Face folder", Program::kTrireme},
+    {"generate", "continue texts with a model", Program::kEngine},
+    {"eval", "a model's loss, perplexity and bits per byte over a text", Program::kEngine},
     {"selfcheck", "whether all layouts train alike on this machine", Program::kEngine},
 });
 
@@ -52,10 +54,12 @@ int RunLaunch(Arguments arguments);   // launch.cpp
 int RunPlan(Arguments arguments);     // plan.cpp
 int RunData(Arguments arguments);     // data.cpp
 int RunInspect(Arguments arguments);  // inspect.cpp
+int RunConvert(Arguments arguments);  // convert.cpp
 
 // `trireme-engine`, which `trireme` starts from its own folder (engine_exec.h).
 int RunTrain(Arguments arguments);      // train.cpp
 int RunGenerate(Arguments arguments);   // generate.cpp
+int RunEval(Arguments arguments);       // eval.cpp
 int RunSelfcheck(Arguments arguments);  // selfcheck.cpp
 
 }  // namespace trireme::cli

@@ -1,11 +1,6 @@
 // trireme data: tokenise text, look at and check token files, the bigram yardstick. See Help() for the flags.
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,8 +11,8 @@
 #include "engine/base/error.h"
 #include "engine/base/strings.h"
 #include "engine/cli/commands.h"
+#include "engine/cli/data_flags.h"
 #include "engine/data/bigram.h"
-#include "engine/data/build.h"
 #include "engine/data/indexed_dataset.h"
 #include "engine/data/split.h"
 #include "engine/data/summary.h"
@@ -26,14 +21,25 @@
 namespace trireme::cli {
 namespace {
 
-constexpr int kMany = -1;  // one value or more, up to the next flag
-
 constexpr std::string_view kHelp = R"(usage: trireme data ACTION [flags]
 
-  trireme data build --input FILE... --output PREFIX [--format text|jsonl] [--tokenizer byte] [--workers N]
+  trireme data build --input FILE... --output PREFIX [--format text|jsonl] [--json-keys text] [--tokenizer byte|PATH]
+                     [--eod-token TEXT] [--no-append-eod] [--add-special-tokens] [--workers N]
       Tokenises text into PREFIX.bin and PREFIX.idx (Megatron-LM's format), and writes PREFIX.tokenizer.json beside them.
-      text: an empty line ends a document. jsonl: one JSON object a line, its field "text" is a document.
-      Tokenisers: byte (ids 0-255 are the bytes, 256 ends each document; vocabulary 257). --workers: default all cores.
+      `trireme data tokenize` is the same.
+      text: an empty line ends a document. jsonl: one JSON object a line, its field "text" is a document; files named .jsonl
+      are taken as such. Several --json-keys make one dataset each, PREFIX_KEY.
+      Tokenisers: byte (ids 0-255 are the bytes, 256 ends each document; vocabulary 257), or a byte-level byte-pair one: PATH
+      is a Hugging Face tokenizer.json, its folder, or a folder with vocab.json and merges.txt (also --vocab-file V
+      --merge-file M). The end of document is --eod-token, or else the eos_token of a tokenizer_config.json beside it, or
+      <|endoftext|>, <|end_of_text|> or </s>; it ends each document unless --no-append-eod is given.
+      --add-special-tokens puts around each document what the tokeniser's post-processor would (LLaMA's begin of text);
+      Megatron-LM's data has none. --workers: default all cores.
+  trireme data train-tokenizer --input FILE... --vocab-size N --output tokenizer.json [--pattern gpt2|llama3|qwen2]
+                     [--special-tokens TEXT...] [--min-frequency N] [--format text|jsonl] [--json-keys text] [--workers N]
+      Learns a byte-level byte-pair vocabulary of N tokens, the special ones (default <|endoftext|>, ids from 0) and the 256
+      bytes included, and writes a tokenizer.json that the `tokenizers` package reads too. --pattern: whose rules cut text
+      into words.
   trireme data info PREFIX [--codes megatron|deepspeed]
       Documents, tokens, token type, longest document, range of ids, tokeniser.
   trireme data verify PREFIX [--vocab-size N] [--codes megatron|deepspeed]
@@ -45,134 +51,6 @@ constexpr std::string_view kHelp = R"(usage: trireme data ACTION [flags]
       validation pass of `trireme train` predicts: samples of S + 1 tokens that overlap by one, from the first token of the
       part, whole ones only. Without it, at every token of the part but the first.
 )";
-
-// --name value..., --name=value, and words without a flag; hyphens and underscores mean the same.
-class Flags {
- public:
-  // known: flag -> number of values (1 or kMany).
-  Flags(const std::vector<std::string>& arguments, const std::map<std::string, int>& known, std::string command)
-      : command_(std::move(command)) {
-    for (size_t i = 1; i < arguments.size(); ++i) {
-      if (!arguments[i].starts_with("--")) {
-        words_.push_back(arguments[i]);
-        continue;
-      }
-      const size_t equals = arguments[i].find('=');
-      std::string name = arguments[i].substr(0, equals);
-      for (char& c : name) c = c == '_' ? '-' : c;
-      const auto found = known.find(name);
-      if (found == known.end()) FailUnknown(name, known);
-      std::vector<std::string>& values = values_[name];
-      if (!values.empty() && found->second != kMany) Fail(name + " is given twice", "give it once");
-      if (equals != std::string::npos) {
-        values.push_back(arguments[i].substr(equals + 1));
-        continue;
-      }
-      const size_t before = values.size();
-      while (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
-        values.push_back(arguments[++i]);
-        if (found->second != kMany) break;
-      }
-      if (values.size() == before) Fail(name + " has no value", "write " + name + " VALUE");
-    }
-  }
-
-  const std::vector<std::string>* Values(const std::string& name) const {
-    const auto found = values_.find(name);
-    return found == values_.end() ? nullptr : &found->second;
-  }
-  std::string Text(const std::string& name, const std::string& absent) const {
-    return Values(name) ? Values(name)->front() : absent;
-  }
-
-  const std::vector<std::string>& Required(const std::string& name) const {
-    if (Values(name) == nullptr) Fail(name + " is missing", "`trireme data --help` lists the flags");
-    return *Values(name);
-  }
-
-  std::optional<int64_t> Integer(const std::string& name, int64_t low, int64_t high) const {
-    if (Values(name) == nullptr) return std::nullopt;
-    const std::string& text = Values(name)->front();
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-      Fail(fmt::format("{} {} is not an integer from {} to {}", name, text, low, high), "correct the value");
-    }
-    return value;
-  }
-
-  // The one word that is no flag.
-  const std::string& Prefix() const {
-    if (words_.size() == 1) return words_.front();
-    Fail(words_.empty() ? "the PREFIX of the dataset is missing"
-                        : fmt::format("one PREFIX is wanted, {} words are given", words_.size()),
-         "name the .bin/.idx pair without its endings, for example corpus/text");
-  }
-  void ExpectNoWords() const {
-    if (!words_.empty())
-      Fail(fmt::format("\"{}\" belongs to no flag", words_.front()), "`trireme data --help` lists the flags");
-  }
-
-  [[noreturn]] void Fail(const std::string& what, const std::string& fix) const {
-    throw Error(ErrorCode::kUsage, "DAT015", what, command_, fix);
-  }
-
- private:
-  [[noreturn]] void FailUnknown(const std::string& name, const std::map<std::string, int>& known) const {
-    std::vector<std::string> names;
-    for (const auto& [flag, count] : known) names.push_back(flag);
-    const auto near = Suggest(name, names);
-    Fail("unknown flag " + name, near ? "did you mean " + *near + "?" : "known: " + Join(names, " "));
-  }
-
-  std::string command_;
-  std::map<std::string, std::vector<std::string>> values_;
-  std::vector<std::string> words_;
-};
-
-// One line on stderr, rewritten in place on a terminal; elsewhere one line every 5 seconds.
-class Progress {
- public:
-  void Update(int64_t done, int64_t total) {
-    const double seconds = Seconds();
-    if (done < total && seconds - shown_ < (terminal_ ? 0.2 : 5.0)) return;
-    shown_ = seconds;
-    const double rate = static_cast<double>(done) / std::max(seconds, 1e-6);
-    const double left = static_cast<double>(total - done) / std::max(rate, 1.0);
-    fmt::print(stderr, "{}tokenising: {:.1f} of {:.1f} MB, {:.1f} MB/s, ETA {}{}", terminal_ ? "\r" : "",
-               static_cast<double>(done) / 1e6, static_cast<double>(total) / 1e6, rate / 1e6, FormatDuration(left),
-               terminal_ ? "\033[K" : "\n");
-    if (terminal_ && done == total) fmt::print(stderr, "\n");
-    std::fflush(stderr);
-  }
-  double Seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
- private:
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  double shown_ = 0;
-};
-
-int Build(const std::vector<std::string>& arguments) {
-  const Flags flags(arguments,
-                    {{"--input", kMany}, {"--output", 1}, {"--format", 1}, {"--tokenizer", 1}, {"--workers", 1}},
-                    "trireme data build");
-  flags.ExpectNoWords();
-  data::BuildOptions options;
-  for (const std::string& input : flags.Required("--input")) options.inputs.emplace_back(input);
-  options.output = flags.Required("--output").front();
-  const std::string format = flags.Text("--format", "text");
-  if (format != "text" && format != "jsonl") flags.Fail("unknown format \"" + format + "\"", "known: text, jsonl");
-  options.format = format == "text" ? data::TextFormat::kText : data::TextFormat::kJsonl;
-  options.tokenizer = flags.Text("--tokenizer", "byte");
-  options.workers = static_cast<int>(flags.Integer("--workers", 1, 1024).value_or(0));
-  Progress progress;
-  const auto report = data::BuildDataset(options, [&](int64_t done, int64_t total) { progress.Update(done, total); });
-  fmt::print("{}: {} documents, {} tokens from {} of text in {}\n", data::PrefixOf(options.output).string(),
-             FormatCount(report.documents), FormatCount(report.tokens), FormatBytes(report.input_bytes),
-             FormatDuration(progress.Seconds()));
-  return 0;
-}
 
 data::IndexedDataset Open(const Flags& flags) {
   const std::string codes = flags.Text("--codes", "megatron");
@@ -186,7 +64,7 @@ int Info(const std::vector<std::string>& arguments) {
   const Flags flags(arguments, {{"--codes", 1}}, "trireme data info");
   const auto dataset = Open(flags);
   const auto summary = data::Summarize(dataset);
-  const auto tokenizer = data::LoadTokenizer(dataset.prefix());
+  const auto tokenizer = data::LoadTokenizerInfo(dataset.prefix());
   fmt::print("dataset           {}\n", dataset.prefix().string());
   fmt::print("documents         {} ({} empty)\n", FormatCount(summary.documents), FormatCount(summary.empty_documents));
   fmt::print("sequences         {}\n", FormatCount(summary.sequences));
@@ -194,10 +72,9 @@ int Info(const std::vector<std::string>& arguments) {
              FormatBytes(summary.tokens * SizeOf(dataset.type())));
   fmt::print("longest document  {} tokens\n", FormatCount(summary.longest_document));
   if (summary.tokens > 0) fmt::print("ids               {} to {}\n", summary.smallest_id, summary.largest_id);
-  fmt::print("tokeniser         {}\n", tokenizer
-                                           ? fmt::format("{}, vocabulary {}, end of document {}", tokenizer->name(),
-                                                         tokenizer->vocab_size(), tokenizer->eod_id())
-                                           : "not known (there is no .tokenizer.json)");
+  fmt::print("tokeniser         {}\n", tokenizer ? fmt::format("{}, vocabulary {}, end of document {}", tokenizer->name,
+                                                               tokenizer->vocab_size, tokenizer->eod_id)
+                                                 : "not known (there is no .tokenizer.json)");
   return 0;
 }
 
@@ -205,8 +82,8 @@ int Verify(const std::vector<std::string>& arguments) {
   const Flags flags(arguments, {{"--codes", 1}, {"--vocab-size", 1}}, "trireme data verify");
   const auto dataset = Open(flags);  // checks sizes, offsets and boundaries
   auto vocab_size = flags.Integer("--vocab-size", 1, INT32_MAX);
-  if (const auto tokenizer = data::LoadTokenizer(dataset.prefix()); tokenizer && !vocab_size)
-    vocab_size = tokenizer->vocab_size();
+  if (const auto tokenizer = data::LoadTokenizerInfo(dataset.prefix()); tokenizer && !vocab_size)
+    vocab_size = tokenizer->vocab_size;
   data::CheckIds(dataset, vocab_size.value_or(INT32_MAX));
   fmt::print("{}: sizes, offsets and boundaries of {} documents agree; {} tokens lie in {}\n",
              dataset.prefix().string(), FormatCount(dataset.num_documents()), FormatCount(dataset.num_tokens()),
@@ -227,8 +104,8 @@ int Bigram(const std::vector<std::string>& arguments) {
   const auto weights = data::ParseSplit(split);
   const auto dataset = Open(flags);
   auto vocab_size = flags.Integer("--vocab-size", 1, INT32_MAX);
-  if (const auto tokenizer = data::LoadTokenizer(dataset.prefix()); tokenizer && !vocab_size)
-    vocab_size = tokenizer->vocab_size();
+  if (const auto tokenizer = data::LoadTokenizerInfo(dataset.prefix()); tokenizer && !vocab_size)
+    vocab_size = tokenizer->vocab_size;
   if (!vocab_size) flags.Fail("the vocabulary is not known: there is no .tokenizer.json", "give --vocab-size");
   const auto ranges = data::SplitOf(weights, dataset.num_sequences());
   const auto seq_length = flags.Integer("--seq-length", 1, INT32_MAX).value_or(0);
@@ -243,21 +120,22 @@ int Bigram(const std::vector<std::string>& arguments) {
 
 int RunData(Arguments arguments) {
   const std::map<std::string, int (*)(const std::vector<std::string>&)> actions = {
-      {"build", Build}, {"info", Info}, {"verify", Verify}, {"bigram", Bigram}};
+      {"build", RunDataBuild}, {"tokenize", RunDataBuild}, {"train-tokenizer", RunTrainTokenizer},
+      {"info", Info},          {"verify", Verify},         {"bigram", Bigram}};
+  std::vector<std::string> names;
+  for (const auto& [name, run] : actions) names.push_back(name);
+  const std::string all = "one of: " + Join(names, ", ");
   for (const std::string& word : arguments) {
     if (word != "--help" && word != "-h") continue;
     fmt::print("{}", kHelp);
     return 0;
   }
-  if (arguments.empty())
-    throw Error(ErrorCode::kUsage, "DAT015", "an action is missing", "trireme data",
-                "one of: build, info, verify, bigram");
+  if (arguments.empty()) throw Error(ErrorCode::kUsage, "DAT015", "an action is missing", "trireme data", all);
   const auto action = actions.find(arguments[0]);
   if (action == actions.end()) {
-    const std::vector<std::string> names = {"build", "info", "verify", "bigram"};
     const auto near = Suggest(arguments[0], names);
     throw Error(ErrorCode::kUsage, "DAT015", fmt::format("there is no action \"{}\"", arguments[0]), "trireme data",
-                near ? fmt::format("did you mean {}?", *near) : "one of: build, info, verify, bigram");
+                near ? fmt::format("did you mean {}?", *near) : all);
   }
   return action->second(arguments);
 }

@@ -21,6 +21,7 @@ constexpr auto kHandlers = std::to_array<Handler>({
     {"train", trireme::cli::RunTrain},
     {"generate", trireme::cli::RunGenerate},
     {"selfcheck", trireme::cli::RunSelfcheck},
+    {"eval", trireme::cli::RunEval},
 });
 static_assert(trireme::cli::RunsAllOf(trireme::cli::Program::kEngine, kHandlers));
 
@@ -49,6 +50,7 @@ void LabelRank() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  trireme::cli::HoldStandardStreams();
   trireme::cli::Leave(trireme::cli::RunOrLeave([&] {
     LabelRank();
     return Dispatch({argv + (argc > 0 ? 1 : 0), argv + argc});

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "engine/base/version.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_exec.h"
+#include "engine/cli/leave.h"
 
 namespace {
 
@@ -29,6 +28,7 @@ constexpr auto kHandlers = std::to_array<Handler>({
     {"plan", trireme::cli::RunPlan},
     {"data", trireme::cli::RunData},
     {"inspect", trireme::cli::RunInspect},
+    {"convert", trireme::cli::RunConvert},
 });
 static_assert(trireme::cli::RunsAllOf(Program::kTrireme, kHandlers));
 
@@ -68,19 +68,6 @@ int Dispatch(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return Dispatch({argv + (argc > 0 ? 1 : 0), argv + argc});
-  } catch (const trireme::Error& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return trireme::ExitCode(error.code());
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr,
-                 "error %s: no memory left on this machine\n  fix: end other programs, or use a larger machine\n",
-                 "CLI005");
-    return trireme::ExitCode(trireme::ErrorCode::kEnvironment);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error %s: %s\n  fix: this is a bug of Trireme; please report it with the command\n", "CLI006",
-                 error.what());
-    return trireme::ExitCode(trireme::ErrorCode::kInternal);
-  }
+  trireme::cli::HoldStandardStreams();
+  return trireme::cli::RunOrLeave([&] { return Dispatch({argv + (argc > 0 ? 1 : 0), argv + argc}); });
 }

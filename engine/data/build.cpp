@@ -29,9 +29,10 @@ struct EncodedBlock {
 // Encodes blocks on several threads and hands them out in order; at most two blocks a worker lie finished or in work.
 class OrderedEncoder {
  public:
-  OrderedEncoder(const std::vector<TextBlock>& blocks, TextFormat format, const Tokenizer& tokenizer, int workers)
+  OrderedEncoder(const std::vector<TextBlock>& blocks, const BuildOptions& options, const Tokenizer& tokenizer,
+                 int workers)
       : blocks_(blocks),
-        format_(format),
+        options_(options),
         tokenizer_(tokenizer),
         window_(2 * static_cast<size_t>(workers)),
         ready_(window_),
@@ -83,15 +84,20 @@ class OrderedEncoder {
   EncodedBlock Encode(const TextBlock& block) const {
     EncodedBlock result;
     try {
-      const std::string_view before(block.text.data() - block.offset, static_cast<size_t>(block.offset));
-      ForEachDocument(block, format_, before, [&](std::string_view text) {
+      const SpecialFrame& frame = tokenizer_.special_frame();
+      const auto append = [&](const std::vector<int32_t>& ids) {
+        if (options_.add_special_tokens) result.tokens.insert(result.tokens.end(), ids.begin(), ids.end());
+      };
+      ForEachDocument(block, options_.format, options_.json_key, [&](std::string_view text) {
         if (text.empty()) {
           ++result.empty_documents;
           return;
         }
         const size_t begin = result.tokens.size();
+        append(frame.before);
         tokenizer_.Encode(text, result.tokens);
-        result.tokens.push_back(tokenizer_.eod_id());
+        append(frame.after);
+        if (options_.append_eod) result.tokens.push_back(tokenizer_.eod_id());
         result.lengths.push_back(result.tokens.size() - begin);
       });
     } catch (...) {
@@ -101,7 +107,7 @@ class OrderedEncoder {
   }
 
   const std::vector<TextBlock>& blocks_;
-  const TextFormat format_;
+  const BuildOptions& options_;
   const Tokenizer& tokenizer_;
   const size_t window_;
   std::atomic<size_t> next_ = 0;
@@ -114,23 +120,6 @@ class OrderedEncoder {
   std::vector<std::thread> threads_;
 };
 
-std::vector<MappedFile> MapInputs(const std::vector<std::filesystem::path>& inputs) {
-  std::vector<MappedFile> files;
-  for (const auto& input : inputs) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(input, ignored)) {
-      throw Error(ErrorCode::kData, "DAT017", "the input file does not exist", input.string(),
-                  "check the path given to --input");
-    }
-    if (!std::filesystem::is_regular_file(input, ignored)) {
-      throw Error(ErrorCode::kData, "DAT017", "the input is not a regular file", input.string(),
-                  "give text files to --input, one or more");
-    }
-    files.emplace_back(input, ErrorCode::kData);
-  }
-  return files;
-}
-
 std::string Names(const std::vector<std::filesystem::path>& inputs) {
   std::vector<std::string> names;
   for (const auto& input : inputs) names.push_back(input.string());
@@ -140,21 +129,13 @@ std::string Names(const std::vector<std::filesystem::path>& inputs) {
 }  // namespace
 
 BuildReport BuildDataset(const BuildOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
-  const auto tokenizer = MakeTokenizer(options.tokenizer);
-  const auto files = MapInputs(options.inputs);
-  BuildReport report;
-  std::vector<TextBlock> blocks;
-  for (size_t i = 0; i < files.size(); ++i) {
-    const auto bytes = files[i].bytes();
-    report.input_bytes += static_cast<int64_t>(bytes.size());
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    for (TextBlock& block : CutIntoBlocks(text, options.inputs[i].string(), options.format, options.block_bytes))
-      blocks.push_back(std::move(block));
-  }
+  const auto tokenizer = options.tokenizer ? options.tokenizer : MakeTokenizer("byte");
+  const InputText input = OpenInputs(options.inputs, options.format, options.block_bytes);
+  BuildReport report{.input_bytes = input.bytes};
   IndexedWriter writer(options.output, TokenTypeForVocab(tokenizer->vocab_size()));
-  OrderedEncoder encoder(blocks, options.format, *tokenizer, ResolveThreads(options.workers));
+  OrderedEncoder encoder(input.blocks, options, *tokenizer, ResolveThreads(options.workers));
   int64_t done = 0;
-  for (const TextBlock& source : blocks) {
+  for (const TextBlock& source : input.blocks) {
     const EncodedBlock block = encoder.Take();
     std::span<const int32_t> tokens(block.tokens);
     for (const size_t length : block.lengths) {
@@ -167,8 +148,10 @@ BuildReport BuildDataset(const BuildOptions& options, const std::function<void(i
     progress(done, report.input_bytes);
   }
   if (writer.num_tokens() == 0) {
-    throw Error(ErrorCode::kData, "DAT010", fmt::format("the input has no text in {} bytes", report.input_bytes),
-                Names(options.inputs), "give files with text; with --format jsonl every line needs a field \"text\"");
+    throw Error(
+        ErrorCode::kData, "DAT010", fmt::format("the input has no text in {} bytes", report.input_bytes),
+        Names(options.inputs),
+        fmt::format("give files with text; with --format jsonl every line needs a field \"{}\"", options.json_key));
   }
   report.documents = writer.num_documents();
   report.tokens = writer.num_tokens();

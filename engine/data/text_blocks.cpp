@@ -57,12 +57,14 @@ void ForEachTextDocument(std::string_view text, const std::function<void(std::st
                            const std::string& what) {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n') + std::count(done.begin(), done.end(), '\n');
   throw Error(ErrorCode::kData, "DAT011", what, fmt::format("{}:{}", block.file, line),
-              "each line must be one JSON object with a text field, such as {\"text\": \"...\"}; for plain text use "
+              "each line must be one JSON object with a text field, such as {\"text\": \"...\"} (--json-keys names "
+              "another); for plain text use "
               "--format text");
 }
 
-void ForEachJsonDocument(const TextBlock& block, std::string_view before,
+void ForEachJsonDocument(const TextBlock& block, const std::string& key,
                          const std::function<void(std::string_view)>& document) {
+  const std::string_view before(block.text.data() - block.offset, static_cast<size_t>(block.offset));
   std::string_view rest = block.text;
   while (!rest.empty()) {
     const std::string_view done = block.text.substr(0, block.text.size() - rest.size());
@@ -76,12 +78,29 @@ void ForEachJsonDocument(const TextBlock& block, std::string_view before,
     }
     if (!json.is_object())
       FailLine(block, before, done, fmt::format("a JSON object is wanted, this is {}", json.type_name()));
-    const auto field = json.find("text");
-    if (field == json.end()) FailLine(block, before, done, "the object has no field \"text\"");
+    const auto field = json.find(key);
+    if (field == json.end()) FailLine(block, before, done, fmt::format("the object has no field \"{}\"", key));
     if (!field->is_string())
-      FailLine(block, before, done, fmt::format("the field \"text\" is {}, not a string", field->type_name()));
+      FailLine(block, before, done, fmt::format("the field \"{}\" is {}, not a string", key, field->type_name()));
     document(field->get_ref<const std::string&>());
   }
+}
+
+std::vector<MappedFile> MapInputs(const std::vector<std::filesystem::path>& inputs) {
+  std::vector<MappedFile> files;
+  for (const auto& input : inputs) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(input, ignored)) {
+      throw Error(ErrorCode::kData, "DAT017", "the input file does not exist", input.string(),
+                  "check the path given to --input");
+    }
+    if (!std::filesystem::is_regular_file(input, ignored)) {
+      throw Error(ErrorCode::kData, "DAT017", "the input is not a regular file", input.string(),
+                  "give text files to --input, one or more");
+    }
+    files.emplace_back(input, ErrorCode::kData);
+  }
+  return files;
 }
 
 }  // namespace
@@ -98,10 +117,23 @@ std::vector<TextBlock> CutIntoBlocks(std::string_view text, const std::string& f
   return blocks;
 }
 
-void ForEachDocument(const TextBlock& block, TextFormat format, std::string_view before,
+void ForEachDocument(const TextBlock& block, TextFormat format, const std::string& json_key,
                      const std::function<void(std::string_view)>& document) {
   if (format == TextFormat::kText) return ForEachTextDocument(block.text, document);
-  ForEachJsonDocument(block, before, document);
+  ForEachJsonDocument(block, json_key, document);
+}
+
+InputText OpenInputs(const std::vector<std::filesystem::path>& inputs, TextFormat format, int64_t block_bytes) {
+  InputText out;
+  out.files = MapInputs(inputs);
+  for (size_t i = 0; i < out.files.size(); ++i) {
+    const auto bytes = out.files[i].bytes();
+    out.bytes += static_cast<int64_t>(bytes.size());
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    for (TextBlock& block : CutIntoBlocks(text, inputs[i].string(), format, block_bytes))
+      out.blocks.push_back(std::move(block));
+  }
+  return out;
 }
 
 }  // namespace trireme::data

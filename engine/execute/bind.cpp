@@ -148,7 +148,6 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
   UnitArgs& args = bound.args;
   args.micro_batch_size = plan.batch.micro_batch_size;
   args.sequence_length = plan.batch.sequence_length;
-  args.gradient_scale = 1.0 / static_cast<double>(plan.batch.tokens_per_step());
   args.step_state = parts_.state->step_state();
   args.workspace = workspace_;
   args.tp = tensor_parallel_.get();

@@ -161,6 +161,8 @@ StepResult Executor::Result(int64_t run) {
   result.applied_steps = static_cast<int64_t>(s[kAppliedSteps]);
   result.skipped_steps = static_cast<int64_t>(s[kSkippedSteps]);
   result.loss_scale = s[kLossScale];
+  result.hysteresis = s[kHysteresis];
+  result.scale_exhausted = s[kScaleExhausted] != 0;
   result.eval_loss_sum = s[kEvalLossSum];
   result.eval_tokens = s[kEvalTokens];
   return result;
@@ -303,6 +305,7 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
   if (bound.zero_gaps) ZeroGaps(u, args.gradients);
   if (bound.zero_tied_gaps) ZeroGaps(0, args.tied_gradients);
   if (bound.zero_all) args.gradients.zero_();
+  args.gradient_scale = step.inputs.loss_factor / static_cast<double>(parts_.plan->batch.tokens_per_step());
   if (bound.resets_evaluation) args.step_state.narrow(0, kEvalLossSum, 2).zero_();
   if (bound.program_kind == ProgramKind::kTrain && parts_.plan->hidden_dropout > 0) {
     args.dropout = DropoutOf(step, instruction.micro_batch);
@@ -395,7 +398,8 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
   if (!train) return;
   kernels::FinishStepStats(scalars, {.nominal_tokens = static_cast<double>(plan.batch.tokens_per_step()),
                                      .max_norm = parts_.gradient_clipping,
-                                     .skip_non_finite = step.inputs.skip_non_finite});
+                                     .skip_non_finite = step.inputs.skip_non_finite,
+                                     .loss_scaling = parts_.loss_scaling});
 }
 
 }  // namespace trireme

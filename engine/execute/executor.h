@@ -15,6 +15,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/execute/lanes.h"
 #include "engine/execute/trace.h"
+#include "engine/kernels/step_state.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/model/unit.h"
 #include "engine/schedule/compile.h"
@@ -31,6 +32,7 @@ struct StepInputs {
   TokenFill fill;
   int64_t step = 0;  // names the step in traces and errors
   bool skip_non_finite = true;
+  double loss_factor = 1;  // the loss times this is what backward sees; for tests of overflows
 };
 
 // StepState as the host sees it after a run (step_state.h).
@@ -38,7 +40,9 @@ struct StepResult {
   double loss = 0, grad_norm = 0, tokens = 0;
   bool skipped = false;
   int64_t applied_steps = 0, skipped_steps = 0;
-  double loss_scale = 1;
+  double loss_scale = 1;                            // of the next step
+  double hysteresis = 0;                            // overflows from here until one lowers the dynamic loss scale
+  bool scale_exhausted = false;                     // an overflow found the dynamic loss scale at its floor
   std::chrono::steady_clock::time_point completed;  // when the device had done it
   double eval_loss_sum = 0, eval_tokens = 0;        // of an evaluation program, over all ranks
 };
@@ -53,6 +57,7 @@ struct ExecutorParts {
   Communicator* tp = nullptr;   // null at tp 1
   Communicator* tie = nullptr;  // null on ranks without a tied weight that lies on two stages
   double gradient_clipping = 0;
+  LossScaling loss_scaling = {};
   uint64_t dropout_seed = 0;
   std::shared_ptr<Tracer> tracer;  // null: nothing is recorded
 };

@@ -2,13 +2,8 @@
 #pragma once
 #include <cmath>
 
+#include "engine/kernels/host_device.h"
 #include "engine/kernels/step_state.h"
-
-#ifdef __CUDACC__
-#define TRIREME_HOST_DEVICE __host__ __device__
-#else
-#define TRIREME_HOST_DEVICE
-#endif
 
 namespace trireme::kernels {
 

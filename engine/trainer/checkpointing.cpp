@@ -1,6 +1,8 @@
 #include "engine/trainer/checkpointing.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isinf.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +12,7 @@
 #include "checkpoint/writer.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/plan/families/family.h"
 #include "engine/zero/update.h"
 
 namespace trireme {
@@ -110,7 +113,10 @@ checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const Optimize
       if (!segment.parameter.decay) metadata.parameters[segment.parameter.name].group = 1;
     }
   }
-  if (plan.model.tie_word_embeddings) metadata.parameters["lm_head.weight"].alias_of = "transformer.wte.weight";
+  if (plan.model.tie_word_embeddings) {
+    const FamilyTraits& traits = TraitsOf(plan.model.family);
+    metadata.parameters[std::string(traits.head) + ".weight"].alias_of = std::string(traits.token_table) + ".weight";
+  }
   return metadata;
 }
 
@@ -154,6 +160,16 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
               "free space or mend the folder, then resume from the newest checkpoint, if there is one");
 }
 
+// Weights beyond fp16's range would begin as infinities.
+void RequireFinite(const at::Tensor& halves, const std::string& tensor, const CheckpointReader& reader) {
+  const int64_t lost = at::isinf(halves).sum().item<int64_t>();
+  if (lost == 0) return;
+  throw Error(
+      ErrorCode::kCheckpoint, "TRN016",
+      fmt::format("{} of {} elements of {} are beyond 65504, the largest number of fp16", lost, halves.numel(), tensor),
+      reader.info().directory.string(), "train in bf16 or fp32");
+}
+
 // Reads `count` elements of a held slice, converted to the type of `out` (1-D view of a flat buffer).
 void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, int tp_rank, const std::string& tensor,
                const std::string& state_name, DType dtype, const at::Tensor& out) {
@@ -164,20 +180,16 @@ void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, int tp_r
   at::Tensor host = at::empty({slice.count}, at::TensorOptions().dtype(ScalarTypeOf(dtype)));
   checkpoint::ConvertElements(info->dtype, dtype, raw,
                               {static_cast<std::byte*>(host.mutable_data_ptr()), static_cast<size_t>(host.nbytes())});
+  if (dtype == DType::kFloat16 && info->dtype != dtype) RequireFinite(host, tensor, reader);
   out.copy_(host);
 }
 
-void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::vector<std::string>& states,
-                   bool strict_extra) {
+void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::vector<std::string>& states) {
   std::vector<checkpoint::ExpectedTensor> expected;
-  std::vector<std::string> extra;
   for (const UnitLayout& unit : plan.units) {
     for (const Segment& segment : unit.segments) expected.push_back({segment.parameter.name, segment.parameter.shape});
   }
-  if (!strict_extra) {
-    for (const checkpoint::TensorInfo& tensor : reader.tensors()) extra.push_back(tensor.name);
-  }
-  checkpoint::RequireTensors(reader, expected, states, extra);
+  checkpoint::RequireTensors(reader, expected, states);
 }
 
 }  // namespace
@@ -222,7 +234,7 @@ void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const Check
   if (!with_moments) states.resize(1);
   std::vector<std::string> names;
   for (const SavedState& saved : states) names.emplace_back(saved.name);
-  RequireShapes(state.plan(), reader, names, true);
+  RequireShapes(state.plan(), reader, names);
   for (const OwnedSlice& slice : state.OwnedSlices()) {
     for (size_t s = 0; s < states.size(); ++s) {
       ReadSlice(reader, slice, state.tp_rank(), slice.segment->parameter.name, states[s].name, states[s].dtype,
@@ -233,7 +245,7 @@ void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const Check
 }
 
 void LoadInitialWeights(RankState& state, const CheckpointReader& reader) {
-  RequireShapes(state.plan(), reader, {"model"}, false);
+  RequireShapes(state.plan(), reader, {"model"});
   for (const OwnedSlice& slice : state.OwnedSlices()) {
     ReadSlice(reader, slice, state.tp_rank(), slice.segment->parameter.name, "model", state.plan().dtypes.compute,
               state.own_weights(slice.unit).narrow(0, slice.own_begin, slice.count));

@@ -1,48 +1,47 @@
-// Text from a checkpoint: one rank, whole weights, the whole context anew for each token.
-//   Generator generator(reader, device);  int32_t next = generator.Next(ids, sampling);
+// Text from a model: what follows some tokens, with a key-value cache.
+//   Generator generator(OpenModelFolder("gpt2"), {.model = {.device = at::kCPU}});
+//   std::vector<float> logits = generator.Logits(ids);   ids.push_back(Sample(logits, sampling, random));
+// The first call runs the whole prompt at once, a later one only the tokens that are new; a text that does not begin as
+// the last one did is run anew. Where the text outgrows the context, its oldest quarter is left out and the rest run
+// anew, each time that the context is full: the tokens that are looked at are ids[WindowBegin(ids.size()) ..]. Scalings
+// of rotary positions that depend on the text's length (dynamic, longrope) turn keys that were cached before: the text
+// is run anew where they change. So the cache changes no result beyond rounding.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <memory>
-#include <random>
 #include <span>
 #include <vector>
 
-#include "checkpoint/reader.h"
-#include "engine/model/unit.h"
-#include "engine/zero/rank_state.h"
+#include "engine/trainer/inference_model.h"
 
 namespace trireme {
 
-struct Sampling {
-  double temperature = 1;  // 0: the most likely token
-  int64_t top_k = 0;       // 0: all
-  uint64_t seed = 1234;
+struct GeneratorOptions {
+  InferenceOptions model;  // sequence_length: the context, tokens looked at; 0: all positions of the model
+  bool kv_cache = true;    // false: the whole context anew for each token, the reference
 };
 
 class Generator {
  public:
-  // Weights and model description of a native checkpoint. `context`: tokens looked at, at most the model's positions
-  // (0: all).
-  Generator(const checkpoint::CheckpointReader& reader, at::Device device, int64_t context);
-  ~Generator();
+  Generator(const ModelFolder& folder, const GeneratorOptions& options);
 
-  const ModelSpec& model() const { return plan_.model; }
-  int64_t context() const { return plan_.batch.sequence_length; }
+  const ModelSpec& model() const { return model_.model(); }
+  int64_t context() const { return model_.plan().batch.sequence_length; }
+  // Where the looked-at tokens begin in a text of `count`: 0 as long as all fit, then a multiple of a quarter of the
+  // context.
+  int64_t WindowBegin(int64_t count) const;
 
-  // Logits (fp32, one a token of the vocabulary) of what follows the last `context` of `ids` (at least one).
+  // Logits (fp32, one a token of the vocabulary) of what follows `ids` (at least one, all in the vocabulary). Throws
+  // Error{kCheckpoint, GEN004} where they are not finite.
   std::vector<float> Logits(std::span<const int32_t> ids);
 
  private:
-  Plan plan_;
-  std::unique_ptr<RankState> state_;
-  std::vector<std::unique_ptr<Unit>> units_;
-  at::Tensor tokens_, boundary_, next_boundary_, workspace_, logits_;
-  Saved saved_;
-};
+  int64_t Reusable(std::span<const int32_t> window) const;
+  void ReserveCaches(int64_t tokens);
 
-// Draws a token. Ties and sums go by token id, so a seed gives the same text on any device with the same logits.
-int32_t Sample(std::span<const float> logits, const Sampling& sampling, std::mt19937_64& random);
+  InferenceModel model_;
+  const bool kv_cache_;
+  std::vector<int32_t> cached_;  // the tokens whose keys and values are in caches_
+  std::vector<KeyValueCache> caches_;
+};
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 #   moved     the folder names no place of the sources or the build; its programs run while both are hidden
 #   outside   the project in outside/, which knows find_package(trireme) alone, is built and trains, sources and build hidden
 #   headers   every installed header compiles alone
+#   bundle    a folder with the component `bundle` runs on a machine that has nothing but the C and C++ run time
 #   clean     removes the temporary folder
 # TRIREME_SOURCE, TRIREME_BUILD, TRIREME_TORCH, CMAKE and CXX say where everything is.
 set -euo pipefail
@@ -70,9 +71,19 @@ check_paths() {
   done
 }
 
+readonly model=(--num-layers 2 --hidden-size 32 --num-attention-heads 2 --vocab-size 257 --seq-length 32)
+
+# Two steps. $1: the folder of config and tokens; then the program.
 train() {
-  "$folder/bin/trireme" train --deepspeed --deepspeed_config "$work/quickstart.json" --device cpu --num-layers 2 --hidden-size 32 \
-    --num-attention-heads 2 --vocab-size 257 --seq-length 32 --data-path "$work/tokens" --split 90,10,0 --train-iters 2 --eval-iters 0
+  local data="$1"
+  shift
+  "$@" train --deepspeed --deepspeed_config "$data/quickstart.json" --device cpu "${model[@]}" --data-path "$data/tokens" --split 90,10,0 \
+    --train-iters 2 --eval-iters 0
+}
+
+write_tokens() {
+  seq 1 2000 >"$work/text.txt"
+  "$1" data build --input "$work/text.txt" --output "$work/tokens" --tokenizer byte >/dev/null
 }
 
 run_moved() {
@@ -83,16 +94,15 @@ run_moved() {
 run_moved_inside() {
   local trireme="$folder/bin/trireme" output
   [[ "$("$trireme" --version)" == "trireme "* ]] || fail "--version said nothing of the kind"
-  "$trireme" plan "$work/quickstart.json" --num-layers 2 --hidden-size 32 --num-attention-heads 2 --vocab-size 257 --seq-length 32 --num_gpus 2 >/dev/null
-  seq 1 2000 >"$work/text.txt"
-  "$trireme" data build --input "$work/text.txt" --output "$work/tokens" --tokenizer byte >/dev/null
+  "$trireme" plan "$work/quickstart.json" "${model[@]}" --num_gpus 2 >/dev/null
+  write_tokens "$trireme"
 
   ln -sfn "$work/nowhere" "$folder/lib/libtorch"  # as on a machine whose LibTorch lies elsewhere
-  output="$(train 2>&1)" && fail "trained without LibTorch: $output"
+  output="$(train "$work" "$trireme" 2>&1)" && fail "trained without LibTorch: $output"
   grep -q CLI008 <<<"$output" || fail "without LibTorch it said: $output"
-  output="$(LIBTORCH="$TRIREME_TORCH" train 2>&1)" || fail "with LIBTORCH: $output"
+  output="$(LIBTORCH="$TRIREME_TORCH" train "$work" "$trireme" 2>&1)" || fail "with LIBTORCH: $output"
   ln -sfn "$TRIREME_TORCH" "$folder/lib/libtorch"
-  output="$(train 2>&1)" || fail "with lib/libtorch: $output"
+  output="$(train "$work" "$trireme" 2>&1)" || fail "with lib/libtorch: $output"
   grep -qi loss <<<"$output" || fail "no loss in: $output"
 }
 
@@ -128,6 +138,28 @@ run_headers() {
   cp -r "$include" "$work/incomplete"
   rm "$work/incomplete/parsers/model_spec.h"
   ! compiles "$work/incomplete" engine/trainer/initialize.h 2>/dev/null || fail "a missing header was not noticed"
+}
+
+run_bundle() {
+  local bare="$work/bare" library output
+  mkdir -p "$bare/opt" "$bare/proc" "$bare/tmp"
+  "$CMAKE" --install "$TRIREME_BUILD" --prefix "$bare/opt/trireme" >"$work/install.log" || fail "$(cat "$work/install.log")"
+  "$CMAKE" --install "$TRIREME_BUILD" --prefix "$bare/opt/trireme" --component bundle >"$work/install.log" || fail "$(cat "$work/install.log")"
+  write_tokens "$bare/opt/trireme/bin/trireme"
+  cp "$work"/tokens.* "$work/quickstart.json" "$bare/tmp/"
+  for library in $(ldd "$bare"/opt/trireme/bin/* | grep -o '/[^ ]*' | grep -v -e '^/opt' -e "^$bare" -e ':$' | sort -u); do
+    [[ "$(basename "$library")" =~ ^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s))\.so ]] || fail "the bundle lacks $library"
+    cp -L --parents "$library" "$bare"
+  done
+  if ! unshare -rm true 2>/dev/null; then
+    echo "package: no namespaces here, the bundle was looked at and not run"
+    return
+  fi
+  output="$(export -f train && export bare && unshare -rm bash -euc '
+    model=("$@")
+    mount --rbind /proc "$bare/proc"
+    train /tmp chroot "$bare" /opt/trireme/bin/trireme' bundle "${model[@]}" 2>&1)" || fail "the bundle on a bare machine: $output"
+  grep -qi loss <<<"$output" || fail "no loss in: $output"
 }
 
 run_clean() {

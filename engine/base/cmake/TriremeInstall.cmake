@@ -103,12 +103,14 @@ if(IS_SYMLINK ${_to}/lib/libtorch)
 endif()
 ]])
 install(CODE "${_unlink_script}" COMPONENT bundle EXCLUDE_FROM_ALL)
-set(_not_bundled "torch_python|libshm")
+set(_not_bundled "torch_python|shm")
 if(NOT TRIREME_HAS_CUDA)
   string(APPEND _not_bundled "|torch_cuda|c10_cuda|nvshmem|nvrtc")
 endif()
 install(DIRECTORY ${TRIREME_TORCH_ROOT}/lib ${TRIREME_TORCH_ROOT}/include DESTINATION lib/libtorch USE_SOURCE_PERMISSIONS
   COMPONENT bundle EXCLUDE_FROM_ALL REGEX "/lib[^/]*(${_not_bundled})[^/]*(\\.so[^/]*)?$" EXCLUDE)
+file(GLOB _licences ${TRIREME_TORCH_ROOT}/dist-info/licenses ${TRIREME_TORCH_ROOT}/../torch-*.dist-info/licenses)
+install(DIRECTORY ${_licences} DESTINATION share/doc/trireme/libtorch COMPONENT bundle EXCLUDE_FROM_ALL)
 if(TRIREME_HAS_CUDA)  # opened by name while a program runs
   foreach(_dir IN LISTS TRIREME_CUDA_LIBRARY_DIRS)
     install(DIRECTORY ${_dir}/ DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL
@@ -117,10 +119,15 @@ if(TRIREME_HAS_CUDA)  # opened by name while a program runs
 endif()
 string(APPEND _libraries_script "${_script}set(_programs $<TARGET_FILE:trireme> $<TARGET_FILE:trireme-engine>)\nset(_library $<TARGET_FILE:trireme_shared>)\n" [[
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${_programs} LIBRARIES ${_library} RESOLVED_DEPENDENCIES_VAR _found UNRESOLVED_DEPENDENCIES_VAR _missing
-  PRE_EXCLUDE_REGEXES "^lib(c|m|dl|rt|pthread|util|resolv|stdc\\+\\+|gcc_s|cuda|nvidia-ml)\\.so" "^ld-linux" POST_EXCLUDE_REGEXES "^${_torch}/")
+  PRE_EXCLUDE_REGEXES "^lib(c|m|dl|rt|pthread|util|resolv|stdc\\+\\+|gcc_s|cuda|nvidia-ml)\\.so" "^ld-linux")
 if(_missing)
   message(FATAL_ERROR "these libraries are on no known path: ${_missing}\n  fix: ./setup.sh, then install again")
 endif()
-file(INSTALL ${_found} DESTINATION ${CMAKE_INSTALL_PREFIX}/lib FOLLOW_SYMLINK_CHAIN)
+foreach(_file IN LISTS _found)
+  get_filename_component(_folder ${_file} DIRECTORY)
+  if(NOT _folder STREQUAL "${_torch}/lib")  # those are in lib/libtorch
+    file(INSTALL ${_file} DESTINATION ${CMAKE_INSTALL_PREFIX}/lib FOLLOW_SYMLINK_CHAIN)
+  endif()
+endforeach()
 ]])
 install(CODE "${_libraries_script}" COMPONENT bundle EXCLUDE_FROM_ALL)

@@ -88,7 +88,8 @@ endfunction()
 
 # From the toolkit, or from wheels: those of LibTorch's own Python or those that setup.sh put beside it, and the folders given.
 function(trireme_cuda_library_dirs out root)
-  file(GLOB _wheels ${root}/../nvidia/*/lib)
+  get_filename_component(_root ${root} REALPATH)  # first: CMake takes A/link/.. for A
+  file(GLOB _wheels ${_root}/../nvidia/*/lib)
   set(_dirs)
   foreach(_dir IN LISTS _wheels ARGN)
     if(EXISTS ${_dir})

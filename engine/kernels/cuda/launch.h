@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/philox.h"
 #include "engine/kernels/step_state.h"
 
 namespace trireme::kernels::cuda {

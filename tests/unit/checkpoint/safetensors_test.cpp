@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "checkpoint/huggingface.h"
 #include "checkpoint/verify.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
@@ -143,54 +142,27 @@ TEST(Safetensors, TypesWithoutANameAreLeftOutWithAWarning) {
   EXPECT_NE(std::string::npos, reader->info().warnings[0].find("F8_E4M3"));
 }
 
-// --- Hugging Face GPT-2 names ---
-
-std::unique_ptr<CheckpointReader> Gpt2(const std::filesystem::path& folder, const std::string& prefix, bool with_head,
-                                       bool tied, float head_first = 0) {
-  const std::vector<float> wte = Sequence(6, 0), head = Sequence(6, head_first), mask = Sequence(4, 9);
-  std::vector<TensorToWrite> tensors{
-      Held(prefix + "wte.weight", DType::kFloat32, {3, 2}, std::as_bytes(std::span(wte))),
-      Held(prefix + "h.0.ln_1.bias", DType::kFloat32, {4}, std::as_bytes(std::span(mask))),
-      Held(prefix + "h.0.attn.bias", DType::kFloat32, {1, 1, 2, 2}, std::as_bytes(std::span(mask))),
-      Held(prefix + "h.0.attn.masked_bias", DType::kFloat32, {}, std::as_bytes(std::span(mask)).first(4)),
-      Held(prefix + "h.0.attn.c_attn.bias", DType::kFloat32, {4}, std::as_bytes(std::span(mask)))};
-  if (with_head) tensors.push_back(Held("lm_head.weight", DType::kFloat32, {3, 2}, std::as_bytes(std::span(head))));
-  WriteFolder(folder, tensors);
-  return checkpoint::WithGpt2Names(CheckpointReader::Open(folder), tied);
-}
-
-TEST(Gpt2Names, WithAndWithoutPrefix) {
-  for (const char* prefix : {"", "transformer."}) {
-    const TemporaryRoot root;
-    const auto reader = Gpt2(root.path(), prefix, false, true);
-    std::vector<std::string> names;
-    for (const auto& tensor : reader->tensors()) names.push_back(tensor.name);
-    EXPECT_EQ((std::vector<std::string>{"transformer.h.0.attn.c_attn.bias", "transformer.h.0.ln_1.bias",
-                                        "transformer.wte.weight"}),
-              names);
-    std::vector<float> row(2);
-    reader->Read("lm_head.weight", "model", {{2, 0}, {1, 2}}, std::as_writable_bytes(std::span(row)));
-    EXPECT_EQ((std::vector<float>{4, 5}), row);
-  }
-}
-
-TEST(Gpt2Names, CKP_09_TiedHead) {
+TEST(Safetensors, PiecesInAnyOrderAndNothingUntilTheEnd) {
   const TemporaryRoot root;
-  EXPECT_EQ(3u, Gpt2(root.path(), "", true, true)->tensors().size()) << "an equal head is the embedding";
-  EXPECT_EQ("CKP020", IdOf([&] { Gpt2(root.path(), "", true, true, 1); }));
-  const auto untied = Gpt2(root.path(), "", true, false, 1);
-  EXPECT_EQ(4u, untied->tensors().size());
-  std::vector<float> head(6);
-  untied->ReadFlat("lm_head.weight", "model", 0, 6, std::as_writable_bytes(std::span(head)));
-  EXPECT_EQ(Sequence(6, 1), head);
-}
-
-TEST(Gpt2Names, Transposed) {
-  EXPECT_TRUE(checkpoint::IsGpt2Transposed("transformer.h.11.attn.c_attn.weight"));
-  EXPECT_TRUE(checkpoint::IsGpt2Transposed("transformer.h.0.mlp.c_proj.weight"));
-  EXPECT_FALSE(checkpoint::IsGpt2Transposed("transformer.h.0.mlp.c_proj.bias"));
-  EXPECT_FALSE(checkpoint::IsGpt2Transposed("transformer.wte.weight"));
-  EXPECT_FALSE(checkpoint::IsGpt2Transposed("lm_head.weight"));
+  const std::vector<float> a = Sequence(6, 0), b = Sequence(4, 50);
+  const auto bytes = [](const std::vector<float>& v) { return std::as_bytes(std::span(v)); };
+  {
+    FolderWriter writer(root.path(), {{"a", DType::kFloat32, {2, 3}}, {"b", DType::kFloat32, {4}}}, 30);
+    EXPECT_EQ(40, writer.total_bytes());
+    writer.Write("b", 8, bytes(b).subspan(8));
+    writer.Write("a", 0, bytes(a));
+    EXPECT_FALSE(IsSafetensors(root.path()));
+    EXPECT_THROW(writer.Finish(), Error) << "half of b is missing";
+    writer.Write("b", 0, bytes(b).first(8));
+    writer.Finish();
+  }
+  const auto reader = CheckpointReader::Open(root.path());
+  std::vector<float> got(4);
+  reader->ReadFlat("b", "model", 0, 4, std::as_writable_bytes(std::span(got)));
+  EXPECT_EQ(b, got);
+  EXPECT_TRUE(std::filesystem::exists(root.path() / "model-00002-of-00002.safetensors"));
+  { const FolderWriter abandoned(root.path() / "..", {{"a", DType::kFloat32, {1}}}); }
+  EXPECT_FALSE(std::filesystem::exists(root.path() / "../model.safetensors.tmp"));
 }
 
 }  // namespace
