@@ -28,7 +28,7 @@ void ParsePipeline(SectionReader in, PipelineParallelConfig& pipeline) {
 
 }  // namespace
 
-TriremeConfig ParseTrireme(SectionReader in, PipelineParallelConfig& pipeline) {
+TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config) {
   TriremeConfig c;
   std::string normalization = "tokens";
   if (in.Read("loss_normalization", normalization)) {
@@ -42,7 +42,9 @@ TriremeConfig ParseTrireme(SectionReader in, PipelineParallelConfig& pipeline) {
   }
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);
   in.Read("scale_growth_quirk", c.scale_growth_quirk);
-  ParsePipeline(in.Section("pipeline", SectionKind::kChecked), pipeline);
+  ParsePipeline(in.Section("pipeline", SectionKind::kChecked), config.pipeline_parallel);
+  config.tensor_parallel.sequence_parallel = flags.sequence_parallel;
+  in.Read("sequence_parallel", config.tensor_parallel.sequence_parallel);
   in.RejectUnread();
   return c;
 }
