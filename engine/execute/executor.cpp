@@ -33,8 +33,9 @@ at::Tensor HostBuffer(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
 
 }  // namespace
 
-Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval)
-    : parts_(parts), units_(MakeUnits(*parts.plan)) {
+Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>> units, CompiledProgram train,
+                   CompiledProgram eval)
+    : parts_(parts), units_(std::move(units)) {
   const Plan& plan = *parts_.plan;
   const at::Device device = parts_.state->device();
   const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
@@ -273,9 +274,7 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
   if (bound.zero_tied_gaps) ZeroGaps(0, args.tied_gradients);
   args.gradient_scale = step.inputs.loss_factor / static_cast<double>(parts_.plan->batch.tokens_per_step());
   if (bound.resets_evaluation) args.step_state.narrow(0, kEvalLossSum, 2).zero_();
-  if (bound.program_kind == ProgramKind::kTrain && parts_.plan->hidden_dropout > 0) {
-    args.dropout = DropoutOf(step, instruction.micro_batch);
-  }
+  if (bound.program_kind == ProgramKind::kTrain) args.dropout = DropoutOf(step, instruction.micro_batch);
   Unit& unit = *units_[static_cast<size_t>(u)];
   if (instruction.op == Op::kBackward) {
     unit.Backward(args);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/model/rotary.h"
 #include "engine/model/unit.h"
 #include "tests/unit/model/reference.h"
 #include "tests/unit/model/runner.h"
@@ -238,6 +239,19 @@ TEST(RotaryTable, FollowsTheLengthThatIsLookedAt) {
   Decoder decoder(run, 4);
   const Tensor logits = decoder.Next(0, 4).narrow(2, 0, model.vocab_size);
   EXPECT_LT(Error(logits, testing::ReferenceLogits(model, weights, run.tokens_.narrow(1, 0, 4), {})), 1e-12);
+}
+
+TEST(RotaryTable, TakesTheBytesThatThePlanCounts) {
+  for (const ModelSpec& model : Models()) {
+    if (!model.rotary()) continue;
+    for (const DType compute : {DType::kFloat64, DType::kBFloat16}) {
+      RotaryTable table(testing::PlanOf(model, compute));
+      const RotaryTable::Values values = table.For(3, at::kCPU);
+      EXPECT_EQ(static_cast<int64_t>(values.cosines.nbytes() + values.sines.nbytes()),
+                RopeTableBytes(model, compute, kSequence));
+      EXPECT_TRUE(table.For(5, at::kCPU).cosines.is_same(values.cosines)) << "made anew";
+    }
+  }
 }
 
 TEST(MakeUnitsTest, SpecThatDisagreesWithTheLayerIsRefused) {
