@@ -86,12 +86,14 @@ struct TrainTable {
   FlagSet set{"train"};
   std::optional<int64_t> train_iters;
   std::string inject_overflow, save_hf_dtype;
+  std::vector<std::string> data_path;
 
   TrainTable() {
     AddDeepspeed(set, deepspeed);
     AddModel(set, o.model, o.init_from);
     set.AddHeading("Data:");
-    set.Add("data-path", "PREFIX", "tokens: PREFIX.bin and PREFIX.idx, made by trireme data", o.data_path);
+    set.Add("data-path", "[W] PREFIX ...",
+            "tokens: PREFIX.bin and .idx, made by trireme data; several, with weights: a blend", data_path);
     set.Add("split", "A,B,C", "shares of training, validation and test", o.split);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("no-shuffle", "samples in file order, the whole file for training", o.no_shuffle);
@@ -230,6 +232,17 @@ void CheckTrain(const TrainOptions& o) {
   }
 }
 
+// "PREFIX", "PREFIX PREFIX ..." or "WEIGHT PREFIX WEIGHT PREFIX ...": engine/data reads the blends.
+void SetDataPath(const std::vector<std::string>& words, TrainOptions& o) {
+  if (words.empty()) return;
+  double weight = 0;
+  const std::string& first = words.front();
+  const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), weight);
+  const bool weighted = words.size() % 2 == 0 && error == std::errc() && end == first.data() + first.size();
+  o.data_path = weighted ? words[1] : first;
+  if (words.size() > 1) o.data_blend = words;
+}
+
 }  // namespace
 
 std::optional<DType> ParseWeightsDType(const std::string& text, const std::string& flag) {
@@ -251,6 +264,7 @@ TrainOptions ParseTrainFlags(const std::vector<std::string>& args) {
   o.deepspeed_config = ConfigPath(table.deepspeed);
   o.train_iters = table.train_iters.value_or(0);
   o.fill.train_iters = table.train_iters;
+  SetDataPath(table.data_path, o);
   o.save_hf_dtype = ParseWeightsDType(table.save_hf_dtype, "--save-hf-dtype");
   CheckTrain(o);
   return o;

@@ -63,7 +63,8 @@ struct TrainOptions {
   ModelFlags model;
   ActivationFlags activations;
   std::string init_from;                // Hugging Face folder: config.json + safetensors
-  std::string data_path;                // prefix of .bin/.idx
+  std::string data_path;                // prefix of .bin/.idx; of a blend the first
+  std::vector<std::string> data_blend;  // the words of --data-path if more than one: [WEIGHT] PREFIX ...
   std::string split = "969,30,1";       // train, validation, test
   int64_t seq_length = 1024;            // tokens per sample
   int64_t train_iters = 0;              // optimizer steps; 0: not given

@@ -94,6 +94,16 @@ void FlagSet::Add(const std::string& name, const std::string& value, const std::
   AddOne({name, value, help, "", false, set, "a number"});
 }
 
+void FlagSet::Add(const std::string& name, const std::string& value, const std::string& help,
+                  std::vector<std::string>& target) {
+  const auto set = [&target](std::string_view text) {
+    target.emplace_back(text);
+    return true;
+  };
+  AddOne({name, value, help, "", false, set, "text"});
+  flags_.back().many = true;
+}
+
 void FlagSet::AddHeading(const std::string& text) { AddOne({"", "", text, "", false, {}, ""}); }
 
 void FlagSet::AddPositional(const std::string& value, const std::string& help, std::string& target) {
@@ -162,6 +172,7 @@ void FlagSet::Parse(const std::vector<std::string>& args) {
       Set(*flag, written, "");
     } else if (i + 1 < args.size() && !args[i + 1].starts_with("--")) {
       Set(*flag, written, args[++i]);
+      while (flag->many && i + 1 < args.size() && !args[i + 1].starts_with("--")) Set(*flag, written, args[++i]);
     } else {
       throw Error(ErrorCode::kUsage, "USE003", fmt::format("{} must follow, and nothing does", flag->wanted), written,
                   fmt::format("write {} {}", written, flag->value));

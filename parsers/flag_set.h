@@ -24,6 +24,9 @@ class FlagSet {
   void Add(const std::string& name, const std::string& value, const std::string& help, double& target);
   void Add(const std::string& name, const std::string& value, const std::string& help, std::optional<int64_t>& target);
   void Add(const std::string& name, const std::string& value, const std::string& help, std::optional<double>& target);
+  // One word or more, up to the next flag.
+  void Add(const std::string& name, const std::string& value, const std::string& help,
+           std::vector<std::string>& target);
   void AddHeading(const std::string& text);  // starts a group in the help text
   // What a word that is no flag sets; without it such a word is an error.
   void AddPositional(const std::string& value, const std::string& help, std::string& target);
@@ -40,6 +43,7 @@ class FlagSet {
     std::function<bool(std::string_view)> set;  // false: the text is no such value
     std::string wanted;                         // "a whole number"
     bool given = false;
+    bool many = false;  // takes every word up to the next flag
   };
   Flag* Find(std::string_view name);
   void AddOne(Flag flag);

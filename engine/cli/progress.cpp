@@ -65,7 +65,7 @@ void Progress::Print(const StepRecord& record) {
       record.step + 1, train_iters_, r.loss, record.lr, r.grad_norm, rate, rate * flops_per_token_ / 1e12,
       FormatBytes(PeakMemoryBytes(trainer_.device())),
       FormatDuration(seconds_per_step_ * static_cast<double>(train_iters_ - record.step - 1)));
-  if (r.loss_scale != 1) line += fmt::format(" | loss scale {:g}", r.loss_scale);
+  if (trainer_.config().fp16.enabled) line += fmt::format(" | loss scale {:g}", r.loss_scale);
   if (r.skipped_steps > 0) line += fmt::format(" | skipped {}", r.skipped_steps);
   fmt::print("{}\n", line);
   std::fflush(stdout);

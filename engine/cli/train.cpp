@@ -12,7 +12,10 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
+#include "checkpoint/huggingface.h"
 #include "engine/base/bytes.h"
 #include "engine/base/env.h"
 #include "engine/base/error.h"
@@ -49,7 +52,7 @@ Resolved Resolve(const TrainOptions& options, int64_t world_size, bool first_ran
   ModelFlags flags = options.model;
   if (flags.num_layers && !flags.vocab_size &&
       !options.data_path.empty()) {  // a GPT of one's own takes the data's vocabulary
-    if (const auto tokenizer = data::LoadTokenizer(options.data_path)) flags.vocab_size = tokenizer->vocab_size();
+    if (const auto tokenizer = data::LoadTokenizerInfo(options.data_path)) flags.vocab_size = tokenizer->vocab_size;
   }
   resolved.model = ResolveModel(flags, options.init_from, tp_size, diagnostics);
   ParseResult parsed = ParseConfigFile(options.deepspeed_config, options.fill, world_size, resolved.model.hidden_size);
@@ -120,7 +123,9 @@ void CheckRequest(const TrainOptions& options, const RendezvousInfo& place) {
                 fmt::format("pass the number of optimizer steps, 1 to {}", kMostSteps));
   }
   CheckFile("--trace", TracePath(options, place.rank));
-  if (place.rank == 0) CheckSaveFolder(options);
+  if (place.rank != 0) return;
+  CheckSaveFolder(options);
+  if (!options.save_hf.empty()) checkpoint::RequireNewFolder(options.save_hf);
 }
 
 void PrintStart(const TrainOptions& options, const Trainer& trainer) {
@@ -136,6 +141,16 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
             plan.topology.dp_size, FormatCount(plan.batch.tokens_per_step()));
   log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute),
             Name(plan.dtypes.master), Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
+  if (trainer.config().fp16.enabled) {
+    const Fp16Config& fp16 = trainer.config().fp16;
+    log::Info(
+        "loss scale {}{}", trainer.loss_scale(),
+        fp16.loss_scale > 0
+            ? ", static"
+            : fmt::format(", dynamic: doubles after {} steps without overflow, halves from overflow number {} on, "
+                          "not below {}",
+                          fp16.loss_scale_window, LossScalingOf(trainer.config()).hysteresis, fp16.min_loss_scale));
+  }
   log::Info("planned per rank: {} in all ({} of it for the step); allocated {}; {} steps to {}",
             FormatBytes(trainer.planned().total()),
             FormatBytes(trainer.planned().arena + trainer.planned().workspace + trainer.planned().pool),
@@ -168,6 +183,7 @@ class Run {
     const int64_t steps_left = std::max<int64_t>(0, options_.train_iters - trainer_.steps_finished());
     data::DataRequest request;
     request.data_path = options_.data_path;
+    request.blend = options_.data_blend;
     request.split = options_.split;
     request.seq_length = options_.seq_length;
     request.vocab_size = model.vocab_size;
@@ -193,6 +209,7 @@ class Run {
     const int64_t first = trainer_.steps_finished();
     if (first >= options_.train_iters) {
       log::Warn("nothing to train: {} steps are done and --train-iters is {}", first, options_.train_iters);
+      ExportModel();
       return 0;
     }
     last_time_ = Clock::now();
@@ -204,6 +221,7 @@ class Run {
       if (EndsASection(step + 1)) EndSection(step + 1);
     }
     if (tracer_) WriteTrace();
+    ExportModel();
     return Report(first);
   }
 
@@ -273,10 +291,30 @@ class Run {
     log::Info("trace of {} step(s) in {}: open it in ui.perfetto.dev or chrome://tracing", traced_steps_, path);
   }
 
+  // --save-hf: weights and tokenizer, which comes from where the weights came from, else from the data.
+  void ExportModel() {
+    if (options_.save_hf.empty()) return;
+    std::vector<checkpoint::Companion> companions;
+    if (first_rank_ && !options_.init_from.empty()) companions = checkpoint::TokenizerFiles(options_.init_from);
+    if (first_rank_ && companions.empty()) {
+      const auto tokenizer = data::LoadTokenizer(options_.data_path);
+      if (tokenizer && !tokenizer->definition().empty()) {
+        companions.push_back({"tokenizer.json", tokenizer->definition()});
+      }
+    }
+    trainer_.SaveHuggingFace(options_.save_hf, options_.save_hf_dtype, std::move(companions));
+    log::Info("model in {}, a Hugging Face folder", options_.save_hf);
+  }
+
   int Report(int64_t first) {
     const int64_t done = trainer_.steps_finished();
     // Rank 0 holds the store: it leaves last.
     if (trainer_.world().store) trainer_.world().store->Barrier("end of training", std::chrono::minutes(10));
+    const SkipCounts& skips = trainer_.skips();
+    if (skips.calibrating + skips.later > 0) {
+      log::Info("skipped {} steps while the loss scale was being found, {} later; the loss scale is {} now",
+                skips.calibrating, skips.later, trainer_.loss_scale());
+    }
     log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done,
               trainer_.consumed_samples(), FormatBytes(PeakMemoryBytes(trainer_.device())),
               FormatBytes(trainer_.planned().total()));
@@ -314,6 +352,7 @@ int RunTrain(Arguments arguments) {
   setup.train_iters = options.train_iters;
   setup.decay_all = options.decay_all;
   setup.deterministic = options.deterministic;
+  setup.inject_overflow = options.inject_overflow;
   setup.recompute = options.activations.recomputes() ? Recompute::kFull : Recompute::kNone;
   setup.hidden_dropout = options.activations.hidden_dropout;
   Trainer trainer(setup, std::move(world));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/data/gpt_dataset.h"
 #include "engine/data/position.h"
@@ -30,6 +31,10 @@ std::unique_ptr<BatchSource> MakeBatchSource(std::shared_ptr<const GptDataset> s
 
 struct DataRequest {
   std::filesystem::path data_path;  // prefix of .bin and .idx
+  // The words of --data-path where they are more than one prefix (engine/data/blend.h); data_path is not read then.
+  // Each dataset is divided by `split`. Training follows the weights; without weights every sample is there once, and
+  // more than there are is an error. Validation and test are full passes that alternate by the sizes of the parts.
+  std::vector<std::string> blend = {};
   std::string split = "969,30,1";
   int64_t seq_length = 0;
   int64_t vocab_size = 0;     // of the model, before padding
@@ -42,14 +47,15 @@ struct DataRequest {
 };
 
 struct TrainingData {
-  std::shared_ptr<const IndexedDataset> tokens;
+  std::shared_ptr<const IndexedDataset> tokens;  // of a blend the first
   std::unique_ptr<BatchSource> train;
   // In file order, one epoch, for full passes; nullptr where the part holds less than one sample, and with no_shuffle.
   std::unique_ptr<BatchSource> validation, test;
   DataPosition position;  // consumed_samples is 0
 };
 
-// Also compares PREFIX.tokenizer.json, if there is one, with vocab_size: DAT021.
+// Also compares PREFIX.tokenizer.json, if there is one, with vocab_size: DAT021. Of a blend: DAT027 (made by different
+// tokenisers), DAT028 (too few samples).
 TrainingData OpenTrainingData(const DataRequest& request);
 
 }  // namespace trireme::data

@@ -26,6 +26,23 @@ void ForEachField(P& position, F&& field) {
   field("consumed_samples", position.consumed_samples);
 }
 
+nlohmann::ordered_json ToJson(const DataPosition& position) {
+  nlohmann::ordered_json json;
+  ForEachField(position, [&](const char* name, const auto& value) { json[name] = value; });
+  if (position.weight != 0) json["weight"] = position.weight;
+  for (const DataPosition& part : position.parts) json["parts"].push_back(ToJson(part));
+  return json;
+}
+
+DataPosition FromJson(const nlohmann::json& json) {
+  DataPosition position;
+  ForEachField(position, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+  if (json.contains("weight")) json["weight"].get_to(position.weight);
+  if (!json.contains("parts")) return position;
+  for (const auto& part : json["parts"]) position.parts.push_back(FromJson(part));
+  return position;
+}
+
 }  // namespace
 
 DataPosition MakePosition(const GptDataset& train, SplitRange range, const GptDatasetOptions& options) {
@@ -46,22 +63,15 @@ DataPosition MakePosition(const GptDataset& train, SplitRange range, const GptDa
   return position;
 }
 
-std::string PositionToJson(const DataPosition& position) {
-  nlohmann::ordered_json json;
-  ForEachField(position, [&](const char* name, const auto& value) { json[name] = value; });
-  return json.dump(2);
-}
+std::string PositionToJson(const DataPosition& position) { return ToJson(position).dump(2); }
 
 DataPosition PositionFromJson(std::string_view text, const std::string& where) {
-  DataPosition position;
   try {
-    const auto json = nlohmann::json::parse(text);
-    ForEachField(position, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    return FromJson(nlohmann::json::parse(text));
   } catch (const nlohmann::json::exception& problem) {
     throw Error(ErrorCode::kCheckpoint, "DAT018", fmt::format("the data position cannot be read: {}", problem.what()),
                 where, "resume from another checkpoint");
   }
-  return position;
 }
 
 std::vector<std::string> OrderDifferences(const DataPosition& saved, const DataPosition& now) {
@@ -69,6 +79,17 @@ std::vector<std::string> OrderDifferences(const DataPosition& saved, const DataP
   const auto compare = [&](const char* what, const auto& a, const auto& b) {
     if (a != b) out.push_back(fmt::format("{} was {}, now it is {}", what, a, b));
   };
+  if (!saved.parts.empty() || !now.parts.empty()) {
+    compare("the number of datasets in the blend", saved.parts.size(), now.parts.size());
+    if (!out.empty()) return out;
+    for (size_t i = 0; i < now.parts.size(); ++i) {
+      compare(fmt::format("the weight of dataset {} of the blend", i + 1).c_str(), saved.parts[i].weight,
+              now.parts[i].weight);
+      for (const std::string& difference : OrderDifferences(saved.parts[i], now.parts[i]))
+        out.push_back(fmt::format("dataset {} of the blend, {}: {}", i + 1, now.parts[i].data_path, difference));
+    }
+    return out;
+  }
   compare("the size of the token file", saved.bin_bytes, now.bin_bytes);
   compare("the size of the index", saved.idx_bytes, now.idx_bytes);
   compare("the hash of the index", saved.idx_hash, now.idx_hash);

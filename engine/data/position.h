@@ -25,8 +25,14 @@ struct DataPosition {
   int64_t num_samples = 0;  // for which the order was made (GptDatasetOptions)
   int64_t num_epochs = 1;
   int64_t consumed_samples = 0;  // the next sample
-  bool operator==(const DataPosition&) const = default;
+  // A blend: its datasets, each with its share (0: by size); the fields above are then those of the first, but for
+  // num_samples and consumed_samples, which count the blend's.
+  double weight = 0;
+  std::vector<DataPosition> parts;
+  bool operator==(const DataPosition&) const;
 };
+
+inline bool DataPosition::operator==(const DataPosition&) const = default;
 
 DataPosition MakePosition(const GptDataset& train, SplitRange range, const GptDatasetOptions& options);
 

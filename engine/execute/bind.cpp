@@ -174,7 +174,9 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
     args.saved = SavedOf(*use);
     args.saved->arena = View(*use);
     bound.drops_pool = std::ranges::any_of(instruction.frees, [&](const BufferKey& key) { return key == use->key; });
+    if (bound.drops_pool && !backward) args.use = ForwardUse::kRecompute;
   }
+  if (!train) args.use = ForwardUse::kEvaluate;
   bound.resets_evaluation = !train && spec.kind == UnitKind::kHead && instruction.micro_batch == 0;
   for (const BufferUse& use : source.adds) {
     const bool gradient = use.key.kind == BufferKind::kGradientSum || use.key.kind == BufferKind::kGradient;

@@ -34,8 +34,9 @@ at::Tensor HostBuffer(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
 
 }  // namespace
 
-Executor::Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval)
-    : parts_(parts), units_(MakeUnits(*parts.plan)) {
+Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>> units, CompiledProgram train,
+                   CompiledProgram eval)
+    : parts_(parts), units_(std::move(units)) {
   const Plan& plan = *parts_.plan;
   const at::Device device = parts_.state->device();
   if (parts_.tp != nullptr) tensor_parallel_ = MakeTensorLane(*parts_.tp, device);
@@ -307,9 +308,7 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
   if (bound.zero_all) args.gradients.zero_();
   args.gradient_scale = step.inputs.loss_factor / static_cast<double>(parts_.plan->batch.tokens_per_step());
   if (bound.resets_evaluation) args.step_state.narrow(0, kEvalLossSum, 2).zero_();
-  if (bound.program_kind == ProgramKind::kTrain && parts_.plan->hidden_dropout > 0) {
-    args.dropout = DropoutOf(step, instruction.micro_batch);
-  }
+  if (bound.program_kind == ProgramKind::kTrain) args.dropout = DropoutOf(step, instruction.micro_batch);
   Unit& unit = *units_[static_cast<size_t>(u)];
   switch (instruction.op) {
     case Op::kBackward:

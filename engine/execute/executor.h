@@ -64,10 +64,11 @@ struct ExecutorParts {
 
 class Executor {
  public:
-  // `train` and `eval` are compiled for `parts.plan` and verified by the caller, as a sequence too: that the arena is
-  // free again when the next Program uses it is part of that proof. Allocates arena and workspace, and binds every view
-  // once.
-  Executor(const ExecutorParts& parts, CompiledProgram train, CompiledProgram eval);
+  // `units`: one a unit of the plan (MakeUnits). `train` and `eval` are compiled for `parts.plan` and verified by the
+  // caller, as a sequence too: that the arena is free again when the next Program uses it is part of that proof.
+  // Allocates arena and workspace, and binds every view once.
+  Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>> units, CompiledProgram train,
+           CompiledProgram eval);
   ~Executor();
 
   // Issues a whole Program and returns its number; at most two runs are unfinished at a time.

@@ -99,6 +99,12 @@ void AttentionDecode(const at::Tensor& qkv, const AttentionShape& shape, const a
   const AttentionInputs in = SplitHeads(qkv, shape);
   keys.narrow(2, past, sequence).copy_(in.key);
   values.narrow(2, past, sequence).copy_(in.value);
+  if (past == 0 && sequence > 1) {  // a prompt: causal, without a mask of sequence^2
+    std::vector<at::Tensor> pool;
+    AttentionForward(qkv, shape, pool);
+    out.copy_(AttentionOutput(pool));
+    return;
+  }
   // The query heads of one key head become further rows of it: nothing is repeated.
   const AttentionInputs cached{in.query.reshape({micro, kv_heads, groups * sequence, shape.head_size}),
                                keys.narrow(2, 0, total), values.narrow(2, 0, total)};

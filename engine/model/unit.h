@@ -29,6 +29,13 @@ struct DropoutArgs {
   int64_t first_sample = 0;  // of this micro-batch in the global batch
 };
 
+// What becomes of what Forward leaves in Saved.
+enum class ForwardUse : uint8_t {
+  kKeep,       // Backward reads it (also: a Forward made once more, for Backward)
+  kRecompute,  // nothing: the Forward is made once more before Backward
+  kEvaluate,   // nothing: there is no Backward
+};
+
 // What generation keeps of one block: [micro, kv heads, capacity, head size], compute type.
 struct KeyValueCache {
   at::Tensor keys, values;
@@ -44,7 +51,8 @@ struct UnitArgs {
   at::Tensor input;         // x [T, h] of the unit below (not for the embedding)
   at::Tensor output;        // Forward: x [T, h]; not for the head
   Saved* saved = nullptr;   // Forward fills, Backward reads; null: nothing is kept (evaluation)
-  at::Tensor workspace;     // uint8, as much as UnitSpec's workspace says
+  ForwardUse use = ForwardUse::kKeep;
+  at::Tensor workspace;  // uint8, as much as UnitSpec's workspace says
   // Backward, and the head's Forward in training:
   at::Tensor output_gradient;  // dy [T, h]; may be overwritten by Backward
   at::Tensor input_gradient;   // dx [T, h] (not for the embedding). May not alias output_gradient
@@ -82,7 +90,8 @@ class Unit {
   virtual void Logits(UnitArgs& args, int64_t first_row, const at::Tensor& logits);
 };
 
-// One object a unit of the plan, in order. Works on the device of the tensors that it is given.
+// One object a unit of the plan, in order; null for units of the user's (autograd_layer.h makes those too). Works on
+// the device of the tensors that it is given.
 std::vector<std::unique_ptr<Unit>> MakeUnits(const Plan& plan);
 
 }  // namespace trireme

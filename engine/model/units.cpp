@@ -109,9 +109,21 @@ std::vector<std::unique_ptr<Unit>> MakeUnits(const Plan& plan) {
                 fmt::format("{} units, a decoder has at least embedding and head", plan.units.size()));
   const std::shared_ptr<RotaryTable> rotary = plan.model.rotary() ? std::make_shared<RotaryTable>(plan) : nullptr;
   std::vector<std::unique_ptr<Unit>> units;
-  units.push_back(MakeEmbedding(plan));
-  for (size_t u = 1; u + 1 < plan.units.size(); ++u) units.push_back(MakeDecoderBlock(plan, plan.units[u], rotary));
-  units.push_back(MakeHead(plan));
+  for (const UnitLayout& layout : plan.units) {
+    units.emplace_back();
+    if (layout.spec.autograd) continue;
+    switch (layout.spec.kind) {
+      case UnitKind::kEmbedding:
+        units.back() = MakeEmbedding(plan);
+        break;
+      case UnitKind::kBlock:
+        units.back() = MakeDecoderBlock(plan, layout, rotary);
+        break;
+      case UnitKind::kHead:
+        units.back() = MakeHead(plan);
+        break;
+    }
+  }
   return units;
 }
 

@@ -3,6 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -88,9 +92,13 @@ PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
 }
 
 // Each tp rank has whole heads, and an equal part of everything that is split.
-void CheckTensorParallel(const Plan& plan) {
+void CheckTensorParallel(const Plan& plan, bool own_modules) {
   const ModelSpec& model = plan.model;
   const int64_t tp = plan.topology.tp_size;
+  if (own_modules && tp > 1) {
+    throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {}, and modules of one's own are not split", tp),
+                "tensor_parallel.tp_size", "set it to 1; pipeline stages and ZeRO divide the weights too");
+  }
   const auto check = [&](int64_t size, const char* what) {
     if (size % tp == 0) return;
     throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {} does not divide {} {}", tp, size, what),
@@ -128,6 +136,35 @@ void CheckPipeline(const Plan& plan) {
   if (plan.pipeline_schedule == PipelineSchedule::kZeroBubble && !splits) {
     fail("zero-bubble puts weight gradients off, and a unit of this model makes both gradients in one piece",
          "set schedule to 1f1b");
+  }
+}
+
+std::vector<UnitSpec> SpecsOf(const ModelSpec& model, const FamilyOptions& options,
+                              const std::vector<UnitSpec>& own_units) {
+  std::vector<UnitSpec> specs = MakeUnitSpecs(model, options);
+  for (const UnitSpec& own : own_units) {
+    const auto place = std::ranges::find_if(
+        specs, [&](const UnitSpec& spec) { return spec.kind == own.kind && spec.layer == own.layer; });
+    TRIREME_CHECK(place != specs.end(), fmt::format("{} of {} layers", own.name, model.num_layers));
+    *place = own;
+  }
+  return specs;
+}
+
+// Checkpoints go by names: two tensors of one name would be one.
+void CountOwnParameters(Plan& plan) {
+  std::set<std::string> names;
+  plan.num_parameters = 0;
+  for (const UnitLayout& unit : plan.units) {
+    for (const Segment& segment : unit.segments) {
+      const ParameterSpec& parameter = segment.parameter;
+      plan.num_parameters +=
+          std::accumulate(parameter.shape.begin(), parameter.shape.end(), int64_t{1}, std::multiplies<>());
+      if (names.insert(parameter.name).second) continue;
+      throw Error(ErrorCode::kConfig, "PLN020",
+                  fmt::format("is the name of two tensors, the second in unit {}", unit.spec.name), parameter.name,
+                  "give each own module another name");
+    }
   }
 }
 
@@ -191,11 +228,11 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.recompute = inputs.recompute;
   plan.hidden_dropout = inputs.hidden_dropout;
   plan.sequence_parallel = config.tensor_parallel.sequence_parallel && plan.topology.tp_size > 1;
-  CheckTensorParallel(plan);
+  CheckTensorParallel(plan, !inputs.own_units.empty());
   const FamilyOptions options{plan.dtypes.compute,   inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
                               inputs.decay_all,      inputs.hidden_dropout,  plan.topology.tp_size,
                               plan.sequence_parallel};
-  for (UnitSpec& spec : MakeUnitSpecs(model, options)) {
+  for (UnitSpec& spec : SpecsOf(model, options, inputs.own_units)) {
     plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));
   }
   plan.pipeline_schedule = config.pipeline_parallel.schedule;
@@ -204,6 +241,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   CheckPipeline(plan);
   plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, config.zero_optimization, plan.effective_zero_stage);
   plan.num_parameters = NumParameters(model);
+  if (!inputs.own_units.empty()) CountOwnParameters(plan);
   return plan;
 }
 

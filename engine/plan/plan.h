@@ -110,6 +110,8 @@ struct PlanInputs {
   bool fp64 = false;  // everything in double precision: tests
   Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;  // probability; 0: none
+  // Units of the user's: each takes the place of the family's unit of its kind and, for blocks, its layer.
+  std::vector<UnitSpec> own_units = {};
 };
 
 struct Plan {

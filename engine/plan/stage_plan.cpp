@@ -129,7 +129,7 @@ std::vector<UnitRange> MakeStages(const std::vector<UnitLayout>& units, const Pi
   if (wanted == 1) return {{0, num_units - 1}};
   const int num_stages = static_cast<int>(wanted);
   if (wanted > num_units) {
-    Fail("PLN020",
+    Fail("PLN024",
          fmt::format("{} stages ({} pipeline ranks x {} virtual stages) for embedding, {} decoder layers and head",
                      wanted, pipeline.pp_size, pipeline.virtual_stages, num_units - 2),
          "pipeline_parallel.pp_size", fmt::format("ask for at most {} stages", num_units));

@@ -13,7 +13,7 @@ namespace trireme {
 
 enum class UnitKind : uint8_t { kEmbedding, kBlock, kHead };  // kHead: final norm + head + loss
 
-enum class Init : uint8_t { kNormal, kZeros, kOnes };
+enum class Init : uint8_t { kNormal, kZeros, kOnes, kGiven };  // kGiven: what the user's module holds at the start
 
 // One logical tensor, named and shaped as Hugging Face has it.
 struct ParameterSpec {
@@ -75,6 +75,9 @@ struct UnitSpec {
   std::vector<SavedSpec> deferred;        // what BackwardInput leaves for BackwardWeight
   bool splits_weights = false;            // whether the unit has that pair
   WorkspaceSpec forward_workspace, backward_workspace;
+  // A module of the user's: LibTorch's autograd keeps in Saved::pool what Backward needs (more than `saved` can say),
+  // and Backward reads the weights, of the embedding too.
+  bool autograd = false;
   bool reads_tied_embedding = false;   // head: its weight is owned by unit 0 (tied weights)
   double forward_flops_per_token = 0;  // matrix products, attention counted causal once at the run's sequence length
 };

@@ -90,7 +90,11 @@ class ProgramBuilder {
     return program_.instructions.back();
   }
 
-  bool IsBlock(int unit) const { return plan_.units[static_cast<size_t>(unit)].spec.kind == UnitKind::kBlock; }
+  // Blocks, and an embedding of the user's: its Backward reads weights and what Forward left.
+  bool Saves(int unit) const {
+    const UnitSpec& spec = plan_.units[static_cast<size_t>(unit)].spec;
+    return spec.kind == UnitKind::kBlock || (spec.kind == UnitKind::kEmbedding && spec.autograd);
+  }
   bool Tied() const { return plan_.units[static_cast<size_t>(head_)].spec.reads_tied_embedding; }
   bool HoldsTiedCopy() const { return plan_.tied_across_stages() && pp_rank_ == plan_.PpRankOf(head_); }
   bool HasHead(const UnitRange& units) const { return units.last == head_; }
@@ -191,13 +195,15 @@ class ProgramBuilder {
       HeadForward(forward, i);
     } else {
       const BufferKey input = Key(BufferKind::kBoundary, unit - 1, i);
-      const bool keeps = train_ && plan_.recompute == Recompute::kNone;
-      const BufferKey saved = Key(BufferKind::kSaved, unit, i, keeps ? kKeptSlot : kScratchSlot);
       forward.reads.push_back(input);
-      forward.writes = {Key(BufferKind::kBoundary, unit, i), saved};
-      if (!keeps) forward.frees.push_back(saved);
+      forward.writes = {Key(BufferKind::kBoundary, unit, i)};
       if (!train_) forward.frees.push_back(input);
     }
+    if (!Saves(unit)) return;
+    const bool keeps = train_ && plan_.recompute == Recompute::kNone;
+    const BufferKey saved = Key(BufferKind::kSaved, unit, i, keeps ? kKeptSlot : kScratchSlot);
+    forward.writes.push_back(saved);
+    if (!keeps) forward.frees.push_back(saved);
   }
 
   void HeadForward(Instruction& forward, int i) const {
@@ -218,14 +224,17 @@ class ProgramBuilder {
 
   void Recomputation(int unit, int i, int slot) {
     Instruction& recompute = Emit(Op::kRecompute, {unit, unit}, i, Lane::kCompute);
-    recompute.reads = {Weights(unit, i, slot), Key(BufferKind::kBoundary, unit - 1, i)};
+    recompute.reads = {Weights(unit, i, slot),
+                       unit == 0 ? Key(BufferKind::kTokens, -1, i) : Key(BufferKind::kBoundary, unit - 1, i)};
     recompute.writes = {Key(BufferKind::kSaved, unit, i, kKeptSlot)};
   }
 
-  void EmbeddingBackward(int i) {
+  void EmbeddingBackward(int i, int slot) {
     Instruction& backward = Emit(Op::kBackward, {0, 0}, i, Lane::kCompute);
     backward.reads = {Key(BufferKind::kTokens, -1, i), Key(BufferKind::kBoundaryGradient, 0, i)};
+    if (Saves(0)) backward.reads.push_back(Key(BufferKind::kSaved, 0, i, kKeptSlot));
     backward.frees = backward.reads;
+    if (Saves(0)) backward.reads.push_back(Weights(0, i, slot));
     backward.adds = {Gradient(0, i)};
   }
 
@@ -280,7 +289,7 @@ class ProgramBuilder {
       Release(bucket, i, kForwardSlot);
     } else {  // but for what the backward pass does not read
       Release({head_, head_}, i, kForwardSlot);
-      if (bucket.first == 0) Release({0, 0}, i, kForwardSlot);
+      if (bucket.first == 0 && !Saves(0)) Release({0, 0}, i, kForwardSlot);
     }
     if (GathersTied(bucket)) Release({0, 0}, i, kTiedSlot);
   }
@@ -290,9 +299,9 @@ class ProgramBuilder {
     const int slot = gathered ? kForwardSlot : kBackwardSlot;
     if (sharded_ && !gathered) GatherUpToNextPhase();
     for (int unit = std::min(bucket.last, head_ - 1); unit >= bucket.first; --unit) {
-      if (IsBlock(unit) && plan_.recompute == Recompute::kFull) Recomputation(unit, i, slot);
+      if (Saves(unit) && plan_.recompute == Recompute::kFull) Recomputation(unit, i, slot);
       if (unit == 0) {
-        EmbeddingBackward(i);
+        EmbeddingBackward(i, slot);
       } else {
         Backward(unit, i, slot, deferred);
       }
@@ -302,14 +311,14 @@ class ProgramBuilder {
   }
 
   void BackwardWeightBucket(const UnitRange& bucket, int i) {
-    const UnitRange units = WithBackwardWeights(bucket);
-    for (int unit = units.last; unit >= units.first; --unit) BackwardWeight(unit, i);
+    for (int unit = std::min(bucket.last, head_ - 1); unit >= std::max(bucket.first, 1); --unit)
+      BackwardWeight(unit, i);
     Reduce(bucket, i);
   }
 
-  // The units of a bucket whose Backward reads weights: blocks. May be empty (first > last).
+  // The units of a bucket whose Backward reads weights. May be empty (first > last).
   UnitRange WithBackwardWeights(const UnitRange& bucket) const {
-    return {std::max(bucket.first, 1), std::min(bucket.last, head_ - 1)};
+    return {std::max(bucket.first, Saves(0) ? 0 : 1), std::min(bucket.last, head_ - 1)};
   }
 
   void Release(UnitRange units, int i, int slot) {

@@ -16,8 +16,8 @@
 namespace trireme {
 
 struct GeneratorOptions {
-  InferenceOptions model;  // sequence_length: the context, tokens looked at; 0: all positions of the model
-  bool kv_cache = true;    // false: the whole context anew for each token, the reference
+  InferenceOptions model = {};  // sequence_length: the context, tokens looked at; 0: all positions of the model
+  bool kv_cache = true;         // false: the whole context anew for each token, the reference
 };
 
 class Generator {

@@ -10,6 +10,7 @@
 #include "checkpoint/huggingface.h"
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
+#include "engine/model/own_modules.h"
 #include "engine/plan/families/rope.h"
 #include "engine/trainer/checkpointing.h"
 #include "parsers/model_config.h"
@@ -61,6 +62,7 @@ ModelFolder OpenModelFolder(const fs::path& path) {
                   info.directory.string(), "name the folder that holds config.json beside the safetensors files");
     }
     folder.model = ModelFromJson(info.model_config, info.directory.string() + ": model description");
+    RefuseOwnModules(folder.model, "inference", info.directory.string());
   }
   for (const std::string& warning : folder.reader->info().warnings) folder.warnings.push_back(warning);
   return folder;

@@ -127,6 +127,8 @@ EngineParts initialize(const InitializeOptions& options) {
   if (setup.model.padded_vocab_size == 0) PadVocabulary(setup.model, setup.config.tensor_parallel.tp_size);
   setup.sequence_length = options.seq_length;
   setup.train_iters = options.train_iters;
+  setup.recompute = options.recompute;
+  setup.modules = options.modules;
 
   EngineParts parts;
   parts.engine = std::make_shared<Engine>();

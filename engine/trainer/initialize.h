@@ -21,13 +21,17 @@ namespace trireme {
 
 struct InitializeOptions {
   std::string config;  // path of ds_config.json
-  ModelSpec model;     // NamedModel("gpt-125m"), or filled by hand
+  // NamedModel("gpt-125m"), or filled by hand. With own modules only the sizes that the family's units left need, and
+  // hidden_size and vocab_size.
+  ModelSpec model;
+  OwnModules modules = {};  // own_modules.h; this rank's alone
   int64_t seq_length = 1024;
   std::string training_data = "";  // prefix of .bin/.idx; "": no loader
   int64_t train_iters = 1000;      // optimizer steps of the whole run
   std::string split = "969,30,1";
-  std::string device = "";     // "cpu", "cuda"; "": a GPU where there is one
-  RankWorld* world = nullptr;  // moved from; null: from the environment
+  Recompute recompute = Recompute::kNone;  // kFull: a unit's forward is made once more before its backward
+  std::string device = "";                 // "cpu", "cuda"; "": a GPU where there is one
+  RankWorld* world = nullptr;              // moved from; null: from the environment
 };
 
 struct EngineParts;

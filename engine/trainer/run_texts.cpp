@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/error.h"
+#include "parsers/model_text.h"
 
 namespace trireme {
 namespace {
@@ -35,12 +36,15 @@ T Member(const nlohmann::json& json, const char* name, const std::string& where)
 }  // namespace
 
 std::string CountersToJson(const RunCounters& c) {
-  return nlohmann::json{{"steps", c.steps},
-                        {"applied_steps", c.applied_steps},
-                        {"skipped_steps", c.skipped_steps},
-                        {"consumed_samples", c.consumed_samples},
-                        {"loss_scale", c.loss_scale}}
-      .dump();
+  nlohmann::json json = {{"steps", c.steps},
+                         {"applied_steps", c.applied_steps},
+                         {"skipped_steps", c.skipped_steps},
+                         {"consumed_samples", c.consumed_samples},
+                         {"loss_scale", c.loss_scale}};
+  if (c.scaler) {
+    json["loss_scaler"] = {{"growth_tracker", c.scaler->growth_tracker}, {"hysteresis", c.scaler->hysteresis}};
+  }
+  return json.dump();
 }
 
 RunCounters CountersFromJson(std::string_view text, const std::string& where) {
@@ -51,42 +55,11 @@ RunCounters CountersFromJson(std::string_view text, const std::string& where) {
   c.skipped_steps = Member<int64_t>(json, "skipped_steps", where);
   c.consumed_samples = Member<int64_t>(json, "consumed_samples", where);
   c.loss_scale = Member<double>(json, "loss_scale", where);
+  if (const auto scaler = json.find("loss_scaler"); scaler != json.end()) {
+    c.scaler = {.growth_tracker = Member<double>(*scaler, "growth_tracker", where),
+                .hysteresis = Member<double>(*scaler, "hysteresis", where)};
+  }
   return c;
-}
-
-std::string ModelToJson(const ModelSpec& m) {
-  return nlohmann::json{{"model_type", "gpt2"},
-                        {"architectures", {"GPT2LMHeadModel"}},
-                        {"name", m.name},
-                        {"n_layer", m.num_layers},
-                        {"n_embd", m.hidden_size},
-                        {"n_head", m.num_attention_heads},
-                        {"n_inner", m.intermediate_size},
-                        {"vocab_size", m.vocab_size},
-                        {"padded_vocab_size", m.padded_vocab_size},
-                        {"n_positions", m.max_position_embeddings},
-                        {"layer_norm_epsilon", m.layer_norm_epsilon},
-                        {"initializer_range", m.initializer_range},
-                        {"activation_function", "gelu_new"},
-                        {"tie_word_embeddings", m.tie_word_embeddings}}
-      .dump();
-}
-
-ModelSpec ModelFromJson(std::string_view text, const std::string& where) {
-  const nlohmann::json json = Parse(text, where);
-  ModelSpec m;
-  m.name = Member<std::string>(json, "name", where);
-  m.num_layers = Member<int64_t>(json, "n_layer", where);
-  m.hidden_size = Member<int64_t>(json, "n_embd", where);
-  m.num_attention_heads = m.num_key_value_heads = Member<int64_t>(json, "n_head", where);
-  m.intermediate_size = Member<int64_t>(json, "n_inner", where);
-  m.vocab_size = Member<int64_t>(json, "vocab_size", where);
-  m.padded_vocab_size = Member<int64_t>(json, "padded_vocab_size", where);
-  m.max_position_embeddings = Member<int64_t>(json, "n_positions", where);
-  m.layer_norm_epsilon = Member<double>(json, "layer_norm_epsilon", where);
-  m.initializer_range = Member<double>(json, "initializer_range", where);
-  m.tie_word_embeddings = Member<bool>(json, "tie_word_embeddings", where);
-  return m;
 }
 
 void RequireRunState(const std::string& format, const std::string& where) {
@@ -100,14 +73,24 @@ void RequireSameModel(const ModelSpec& saved, const ModelSpec& now, const std::s
   const auto compare = [&](const char* name, const auto& was, const auto& is) {
     if (was != is) differences += fmt::format("{}{} was {} and is {}", differences.empty() ? "" : ", ", name, was, is);
   };
+  compare("model_type", ModelType(saved.family), ModelType(now.family));
   compare("num_layers", saved.num_layers, now.num_layers);
   compare("hidden_size", saved.hidden_size, now.hidden_size);
   compare("num_attention_heads", saved.num_attention_heads, now.num_attention_heads);
+  compare("num_key_value_heads", saved.num_key_value_heads, now.num_key_value_heads);
+  compare("head_dim", saved.HeadSize(), now.HeadSize());
   compare("intermediate_size", saved.intermediate_size, now.intermediate_size);
   compare("vocab_size", saved.vocab_size, now.vocab_size);
   compare("max_position_embeddings", saved.max_position_embeddings, now.max_position_embeddings);
   compare("layer_norm_epsilon", saved.layer_norm_epsilon, now.layer_norm_epsilon);
   compare("tie_word_embeddings", saved.tie_word_embeddings, now.tie_word_embeddings);
+  compare("own_modules", saved.own_modules, now.own_modules);
+  compare("activation", NameOf(saved.activation), NameOf(now.activation));
+  compare("qkv_bias", saved.qkv_bias, now.qkv_bias);
+  compare("attention_out_bias", saved.attention_out_bias, now.attention_out_bias);
+  compare("mlp_bias", saved.mlp_bias, now.mlp_bias);
+  compare("parallel_residual", saved.parallel_residual, now.parallel_residual);
+  compare("rope", RopeText(saved), RopeText(now));
   if (differences.empty()) return;
   throw Error(ErrorCode::kCheckpoint, "TRN012", "the checkpoint's model is another one: " + differences, where,
               "give the flags of the run that saved it, or train a new model without --load");

@@ -10,17 +10,23 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/data/sampler.h"
+#include "engine/kernels/kernels.h"
+#include "engine/model/autograd_layer.h"
 #include "engine/schedule/compile.h"
 #include "engine/schedule/make_program.h"
 #include "engine/schedule/verify.h"
 #include "engine/trainer/checkpointing.h"
+#include "engine/trainer/export.h"
+#include "engine/trainer/non_finite.h"
+#include "engine/trainer/own_values.h"
 #include "engine/trainer/run_texts.h"
+#include "parsers/model_text.h"
 
 namespace trireme {
 namespace {
 
-// A 16-bit run may meet a bad batch; no change of scale will cure this many in a row without a loss scaler.
-constexpr int64_t kMaxConsecutiveSkips = 50;
+// No 16-bit gradient of a loss multiplied by this is finite; as the oracle of the traces does it (tests/compat).
+constexpr double kOverflowFactor = 1e38;
 
 CompiledProgram CompileFor(const Plan& plan, ProgramKind kind, int rank) {
   return Compile(MakeProgram(plan, kind, rank), OptionsOf(plan));
@@ -43,7 +49,11 @@ void RequireSound(const Plan& plan, ProgramKind kind, int own_rank, const Compil
 
 }  // namespace
 
-Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), world_(std::move(world)) {
+Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
+    : setup_(setup), world_(std::move(world)), watch_(setup.config, /*speaks=*/world_.rank == 0, [this] {
+        executor_->Drain();
+        return DescribeNonFinite(*state_);
+      }) {
   PlanInputs inputs;
   inputs.world_size = world_.world_size;
   inputs.sequence_length = setup_.sequence_length;
@@ -51,6 +61,8 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   inputs.fp64 = setup_.config.fp64;
   inputs.recompute = setup_.recompute;
   inputs.hidden_dropout = setup_.hidden_dropout;
+  DescribeOwnModules(setup_.modules, setup_.sequence_length, setup_.model);
+  inputs.own_units = OwnUnitSpecs(setup_.modules, setup_.model, setup_.decay_all);
   plan_ = MakePlan(setup_.config, setup_.model, inputs);
   CompiledProgram train = CompileFor(plan_, ProgramKind::kTrain, world_.rank),
                   eval = CompileFor(plan_, ProgramKind::kEval, world_.rank);
@@ -61,6 +73,8 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   AccountMemory(plan_);
   if (setup_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
   state_ = std::make_unique<RankState>(plan_, world_.rank, world_.device);
+  kernels::InitStepState(state_->step_state(), InitialLossScale(setup_.config),
+                         LossScalingOf(setup_.config).hysteresis);
   updater_ =
       std::make_unique<Updater>(setup_.config.optimizer, setup_.config.scheduler, setup_.train_iters, world_.device);
   ExecutorParts parts;
@@ -75,13 +89,16 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world) : setup_(setup), wo
   parts.tie = groups_.tie;
   parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);
   parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
-  executor_ = std::make_unique<Executor>(parts, std::move(train), std::move(eval));
+  executor_ = std::make_unique<Executor>(parts, MakeUnits(plan_, setup_.modules, world_.device), std::move(train),
+                                         std::move(eval));
+  BroadcastBuffers(setup_.modules, world_);
 }
 
 Trainer::~Trainer() = default;
 
 StepInputs Trainer::InputsOf(TokenFill fill) const {
-  return {std::move(fill), steps_started_, /*skip_non_finite=*/true};
+  const bool overflows = std::ranges::find(setup_.inject_overflow, steps_started_) != setup_.inject_overflow.end();
+  return {std::move(fill), steps_started_, /*skip_non_finite=*/true, overflows ? kOverflowFactor : 1};
 }
 
 void Trainer::StartStep(TokenFill fill) {
@@ -97,29 +114,8 @@ StepResult Trainer::FinishStep() {
   ++steps_finished_;
   applied_steps_ = result.applied_steps;
   skipped_steps_ = result.skipped_steps;
-  CheckResult(result);
+  watch_.Check(steps_finished_ - 1, result);
   return result;
-}
-
-void Trainer::CheckResult(const StepResult& result) {
-  consecutive_skips_ = result.skipped ? consecutive_skips_ + 1 : 0;
-  if (!result.skipped) return;
-  const bool sixteen_bit = SizeOf(plan_.dtypes.compute) == 2;
-  if (!sixteen_bit) {
-    throw Error(ErrorCode::kCheckFailed, "TRN005",
-                fmt::format("loss {} or gradient norm {} is not finite; the weights were not changed by this step",
-                            result.loss, result.grad_norm),
-                fmt::format("step {}", steps_finished_ - 1),
-                "lower the learning rate or look at the data of this step; resume from the last checkpoint");
-  }
-  log::Warn("step {}: skipped, loss {} or gradient norm {} is not finite ({} skipped so far)", steps_finished_ - 1,
-            result.loss, result.grad_norm, result.skipped_steps);
-  if (consecutive_skips_ >= kMaxConsecutiveSkips) {
-    throw Error(ErrorCode::kCheckFailed, "TRN006",
-                fmt::format("{} steps in a row were skipped: loss or gradients are not finite", consecutive_skips_),
-                fmt::format("step {}", steps_finished_ - 1),
-                "resume from an earlier checkpoint with a lower learning rate");
-  }
 }
 
 double Trainer::Forward(TokenFill fill, int64_t micro_batch) {
@@ -176,13 +172,40 @@ Evaluation Trainer::Evaluate(std::shared_ptr<const data::BatchSource> source, in
 // What these make on the default stream must be there before a lane's first instruction, which waits for nothing.
 void Trainer::InitialiseWeights(uint64_t seed) {
   state_->InitialiseWeights(seed);
+  TakeInitialValues(setup_.modules, *state_, world_);
   Synchronise(device());
 }
 
 void Trainer::LoadHuggingFace(const std::filesystem::path& folder) {
-  LoadInitialWeights(*state_, *checkpoint::CheckpointReader::Open(folder));
+  RefuseOwnModules(plan_.model, "reading a Hugging Face folder", folder.string());
+  const std::unique_ptr<checkpoint::CheckpointReader> reader = checkpoint::OpenHuggingFace(folder, plan_.model);
+  for (const std::string& warning : reader->info().warnings) log::Warn("{}", warning);
+  LoadInitialWeights(*state_, *reader);
   GatherWeights(*state_, *groups_.dp);
   Synchronise(device());
+}
+
+void Trainer::SaveHuggingFace(const std::filesystem::path& folder, std::optional<DType> dtype,
+                              std::vector<checkpoint::Companion> companions) {
+  RefuseOwnModules(plan_.model, "writing a Hugging Face folder", folder.string());
+  TRIREME_CHECK(pending_.empty(), "a step is unfinished");
+  executor_->Drain();
+  ExportHuggingFace(*state_, world_, *groups_.dp,
+                    {folder, dtype.value_or(plan_.dtypes.compute), std::move(companions)});
+}
+
+std::optional<ScalerCounters> Trainer::ScalerOf(const double* step_state) const {
+  if (!LossScalingOf(setup_.config).dynamic) return std::nullopt;
+  return ScalerCounters{.growth_tracker = step_state[kGrowthTracker], .hysteresis = step_state[kHysteresis]};
+}
+
+// A dynamic scale goes on where it was; any other comes from the config of this run.
+void Trainer::RestoreScaler(const RunCounters& counters, double* step_state) {
+  if (!counters.scaler || !LossScalingOf(setup_.config).dynamic) return;
+  step_state[kLossScale] = counters.loss_scale;
+  step_state[kGrowthTracker] = counters.scaler->growth_tracker;
+  step_state[kHysteresis] = counters.scaler->hysteresis;
+  watch_.set_loss_scale(counters.loss_scale);
 }
 
 std::string Trainer::Save(const std::filesystem::path& root, const std::optional<data::DataPosition>& position) {
@@ -194,10 +217,14 @@ std::string Trainer::Save(const std::filesystem::path& root, const std::optional
   request.root = root;
   request.tag = "global_step" + std::to_string(steps_finished_);
   request.step = steps_finished_;
-  request.model_config = ModelToJson(plan_.model);
+  request.model_config = ModelToJson(plan_.model, plan_.dtypes.compute);
   request.optimizer = OptimizerToJson(setup_.config.optimizer);
-  request.trainer_state = CountersToJson({steps_finished_, static_cast<int64_t>(s[kAppliedSteps]),
-                                          static_cast<int64_t>(s[kSkippedSteps]), consumed_samples_, s[kLossScale]});
+  request.trainer_state = CountersToJson({.steps = steps_finished_,
+                                          .applied_steps = static_cast<int64_t>(s[kAppliedSteps]),
+                                          .skipped_steps = static_cast<int64_t>(s[kSkippedSteps]),
+                                          .consumed_samples = consumed_samples_,
+                                          .loss_scale = s[kLossScale],
+                                          .scaler = ScalerOf(s)});
   if (position) {
     data::DataPosition now = *position;
     now.consumed_samples = consumed_samples_;
@@ -224,7 +251,7 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
   double* s = scalars.mutable_data_ptr<double>();
   s[kAppliedSteps] = static_cast<double>(counters.applied_steps);
   s[kSkippedSteps] = static_cast<double>(counters.skipped_steps);
-  s[kLossScale] = counters.loss_scale;
+  RestoreScaler(counters, s);
   state_->step_state().copy_(scalars);
   Synchronise(device());
   applied_steps_ = counters.applied_steps;

@@ -7,12 +7,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "checkpoint/huggingface.h"
 #include "engine/data/loader.h"
 #include "engine/data/position.h"
 #include "engine/execute/executor.h"
+#include "engine/model/own_modules.h"
 #include "engine/plan/plan.h"
 #include "engine/trainer/rank_world.h"
+#include "engine/trainer/run_texts.h"
+#include "engine/trainer/step_watch.h"
 #include "engine/zero/rank_state.h"
 #include "parsers/config.h"
 
@@ -27,6 +32,9 @@ struct TrainerSetup {
   bool deterministic = false;
   Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;  // probability; masks follow config.seed
+  OwnModules modules = {};    // this rank's; `model` is completed from them
+  // Steps, counted from 0, whose loss is multiplied by 1e38: a test of what follows an overflow.
+  std::vector<int64_t> inject_overflow = {};
 };
 
 struct Evaluation {
@@ -41,8 +49,8 @@ class Trainer {
 
   // Issues one training step; `fill` gives this rank's micro-batches. FinishStep waits for the oldest step whose result
   // was not taken. Run one ahead (StartStep, StartStep, FinishStep, ...) and the device never waits for the host.
-  // Throws Error when loss or gradients are not finite in fp32 or fp64 runs (TRN005), or too often in 16-bit ones
-  // (TRN006).
+  // Throws Error when loss or gradients are not finite in fp32 or fp64 runs (TRN005), too often in 16-bit ones
+  // (TRN006), or at the smallest loss scale (TRN007).
   void StartStep(TokenFill fill);
   StepResult FinishStep();
   int64_t steps_started() const { return steps_started_; }  // since the model's first step, skipped ones included
@@ -50,6 +58,8 @@ class Trainer {
   // As of the last finished step, or of the checkpoint.
   int64_t applied_steps() const { return applied_steps_; }
   int64_t skipped_steps() const { return skipped_steps_; }
+  const SkipCounts& skips() const { return watch_.skips(); }  // of this run
+  double loss_scale() const { return watch_.loss_scale(); }   // of the step after the last finished one
 
   // The same step by hand: forward gives the mean loss of the micro-batch on this rank.
   double Forward(TokenFill fill, int64_t micro_batch);
@@ -63,8 +73,12 @@ class Trainer {
   TokenFill FillFrom(std::shared_ptr<const data::BatchSource> source, int64_t first_sample) const;
   int64_t consumed_samples() const { return consumed_samples_; }
 
+  // The families' units by `seed`; own modules from what rank 0's hold (once, before the first step).
   void InitialiseWeights(uint64_t seed);
   void LoadHuggingFace(const std::filesystem::path& folder);
+  // All ranks. `dtype`: of the file; nullopt: the compute type. `companions`: rank 0.
+  void SaveHuggingFace(const std::filesystem::path& folder, std::optional<DType> dtype,
+                       std::vector<checkpoint::Companion> companions);
   // All ranks. Tag: global_step<N>. `position`: of the data, its consumed_samples is filled here.
   std::string Save(const std::filesystem::path& root, const std::optional<data::DataPosition>& position);
   // Any saved layout; sets counters. Returns the saved data position, if there is one.
@@ -77,24 +91,26 @@ class Trainer {
   RankWorld& world() { return world_; }
   at::Device device() const { return world_.device; }
   const MemoryAccount& planned() const { return plan_.memory_of_pp_rank[static_cast<size_t>(state_->pp_rank())]; }
-  // Bytes that this rank's own buffers take: persistent, arena, workspace.
+  // Bytes that this rank's own buffers take: persistent, arena, workspace, tables of positions.
   int64_t allocated_bytes() const {
-    return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes();
+    return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes() + plan_.memory.tables;
   }
 
  private:
-  void CheckResult(const StepResult& result);
+  std::optional<ScalerCounters> ScalerOf(const double* step_state) const;
+  void RestoreScaler(const RunCounters& counters, double* step_state);
   StepInputs InputsOf(TokenFill fill) const;
 
   TrainerSetup setup_;
   RankWorld world_;
   RankGroups groups_;
+  StepWatch watch_;
   Plan plan_;
   std::unique_ptr<RankState> state_;
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<Executor> executor_;
   int64_t steps_started_ = 0, steps_finished_ = 0, consumed_samples_ = 0;
-  int64_t applied_steps_ = 0, skipped_steps_ = 0, consecutive_skips_ = 0;
+  int64_t applied_steps_ = 0, skipped_steps_ = 0;
   std::vector<int64_t> pending_;  // runs whose results were not taken, oldest first
 };
 

@@ -126,6 +126,8 @@ void RankState::InitialiseWeights(uint64_t seed) {
           case Init::kOnes:
             part.fill_(1);
             break;
+          case Init::kGiven:
+            break;
           case Init::kNormal:
             kernels::InitNormal(part, seed, StreamOf(parameter.name), run.whole_begin + (begin - first), 1, 0,
                                 parameter.init_std);

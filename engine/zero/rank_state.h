@@ -37,8 +37,8 @@ class RankState {
   // Allocates everything that the plan calls persistent on world rank `rank`, zero-filled.
   RankState(const Plan& plan, int rank, at::Device device, Use use = Use::kTraining);
 
-  // Initial values by logical name, equal in every layout; master weights are the rounded weights, as DeepSpeed has
-  // them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
+  // Initial values by logical name, equal in every layout (none for Init::kGiven); master weights are the rounded
+  // weights, as DeepSpeed has them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
   void InitialiseWeights(uint64_t seed);
   // After weights were set: master weights become their image.
   void SetMastersFromWeights();

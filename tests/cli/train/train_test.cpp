@@ -123,5 +123,21 @@ TEST(Train, ExampleTrainsThroughTheLibrary) {
   EXPECT_NE(run.out.find("saved checkpoint_01/global_step8 after 8 steps"), std::string::npos) << run.out;
 }
 
+TEST(Train, ExampleTrainsModulesOfItsOwn) {
+  const TinyJob job;
+  const std::string config = std::string(TRIREME_SOURCE_DIR) + "/examples/02_own_module/ds_config.json";
+  Command command("/bin/sh", {"-c", "cd " + job.folder().string() + " && " + kTrireme + " launch --cpu --num_gpus 2 " +
+                                        TRIREME_BIN_DIR + "/02_own_module " + config + " text 11"});
+  const Outcome run = command.Wait();
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto loss_after = [&](const std::string& label) {
+    const size_t at = run.out.find(label);
+    return at == std::string::npos ? NAN : std::stod(run.out.substr(at + label.size()));
+  };
+  EXPECT_NEAR(loss_after("step 0 loss "), 5.6, 0.4) << run.out;  // ln 257
+  EXPECT_LT(loss_after("step 10 loss "), loss_after("step 0 loss ") - 1) << run.out;
+  EXPECT_NE(run.out.find("saved checkpoint_02/global_step11"), std::string::npos) << run.out;
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -109,8 +109,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Greedy,
                                            "llama/yarn", "llama/yarn_all_keys", "llama/llama3", "llama/longrope",
                                            "llama/mistral", "llama_bias_tied", "qwen2", "qwen2_untied", "gpt_neox",
                                            "gpt_neox_serial"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& test) {
+                           std::string name = test.param;
                            std::ranges::replace(name, '/', '_');
                            return name;
                          });

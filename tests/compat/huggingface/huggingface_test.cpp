@@ -202,7 +202,8 @@ TEST_P(HuggingFaceModel, WrittenAgainEqual) {
   fs::remove_all(out);
   RankWorld world;
   world.world = MakeInProcessWorld(1)->MakeCommunicator({0}, 0, "world");
-  ExportHuggingFace(layers.state(), world, *world.world, {.folder = out, .dtype = DType::kFloat32, .max_shard_bytes = 50'000});
+  ExportHuggingFace(layers.state(), world, *world.world,
+                    {.folder = out, .dtype = DType::kFloat32, .max_shard_bytes = 50'000});
   ExpectSameConfig(folder_ / "config.json", out / "config.json");
   const ModelSpec again_spec = SpecOf(out);
   const auto again = checkpoint::OpenHuggingFace(out, again_spec);
@@ -214,7 +215,8 @@ TEST_P(HuggingFaceModel, WrittenAgainEqual) {
   // Under the names that transformers gave, but for the two names of a head.
   const auto theirs = CheckpointReader::Open(WeightsOf(folder_)), ours = CheckpointReader::Open(out);
   for (const checkpoint::TensorInfo& tensor : theirs->tensors()) {
-    if (tensor.name != "lm_head.weight") EXPECT_NE(nullptr, ours->Find(tensor.name)) << tensor.name;
+    if (tensor.name == "lm_head.weight") continue;
+    EXPECT_NE(nullptr, ours->Find(tensor.name)) << tensor.name;
   }
   fs::remove_all(out);
 }
@@ -224,8 +226,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, HuggingFaceModel,
                                            "llama/yarn", "llama/yarn_all_keys", "llama/llama3", "llama/longrope",
                                            "llama/mistral", "llama_bias_tied", "qwen2", "qwen2_untied", "gpt_neox",
                                            "gpt_neox_serial"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& fixture) {
+                           std::string name = fixture.param;
                            std::ranges::replace(name, '/', '_');
                            return name;
                          });

@@ -106,8 +106,8 @@ std::vector<Case> Cases() {
   }
   return cases;
 }
-INSTANTIATE_TEST_SUITE_P(Stages, HuggingFaceLayouts, ::testing::ValuesIn(Cases()), [](const auto& info) {
-  const Case& c = info.param;
+INSTANTIATE_TEST_SUITE_P(Stages, HuggingFaceLayouts, ::testing::ValuesIn(Cases()), [](const auto& layout) {
+  const Case& c = layout.param;
   return std::string(c.fixture) + "_zero" + std::to_string(c.stage) + "_ranks" + std::to_string(c.ranks) +
          (c.bf16 ? "_bf16" : "_fp32");
 });

@@ -12,7 +12,7 @@
 
 namespace trireme::test {
 
-TrainerSetup SetupOf(const TinyRun& run) {
+TrainerSetup SetupOf(const TinyRun& run, int rank) {
   TrainerSetup setup;
   ModelSpec& model = setup.model;
   model.name = "tiny";
@@ -24,9 +24,15 @@ TrainerSetup SetupOf(const TinyRun& run) {
   model.padded_vocab_size = 64 * run.tp;
   model.max_position_embeddings = 16;
   model.tie_word_embeddings = run.tied;
+  if (run.model) model = *run.model;
   Config& config = setup.config;
   config.fp64 = run.fp64;
   config.bf16.enabled = run.bf16;
+  config.fp16.enabled = run.fp16;
+  config.fp16.loss_scale = run.loss_scale;
+  config.fp16.initial_scale_power = run.initial_scale_power;
+  config.fp16.loss_scale_window = run.loss_scale_window;
+  config.fp16.hysteresis = run.hysteresis;
   const int64_t dp = run.world / run.pp / run.tp;
   config.batch = {run.global_batch, run.global_batch / dp / run.accumulation, run.accumulation};
   config.optimizer.type = run.sgd ? OptimizerType::kSgd : OptimizerType::kAdamW;
@@ -44,6 +50,9 @@ TrainerSetup SetupOf(const TinyRun& run) {
   setup.sequence_length = 11;
   setup.train_iters = run.steps;
   setup.recompute = run.recompute;
+  setup.hidden_dropout = run.dropout;
+  if (run.modules) setup.modules = run.modules(rank);
+  setup.inject_overflow = run.inject_overflow;
   return setup;
 }
 
@@ -117,7 +126,8 @@ class SyntheticSamples : public data::BatchSource {
 
 }  // namespace
 
-void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses, std::vector<double>& norms) {
+void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses, std::vector<double>& norms,
+               std::vector<double>* scales) {
   if (run.load.empty()) {
     trainer.InitialiseWeights(7);
   } else {
@@ -127,7 +137,8 @@ void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses
     trainer.StartStep(SyntheticFill(trainer));
     const StepResult result = trainer.FinishStep();
     losses.push_back(result.loss);
-    norms.push_back(result.grad_norm);
+    norms.push_back(std::isfinite(result.grad_norm) ? result.grad_norm : -1);
+    if (scales != nullptr) scales->push_back(result.loss_scale);
     if (run.evaluates && trainer.steps_finished() % 2 == 0) trainer.Evaluate(std::make_shared<SyntheticSamples>(), 0);
   }
   trainer.executor().Drain();
@@ -138,7 +149,7 @@ Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
   if (!comms) comms = MakeInProcessWorld(run.world, std::chrono::seconds(60));
   struct Rank {
     std::unique_ptr<Trainer> trainer;
-    std::vector<double> losses, norms;
+    std::vector<double> losses, norms, scales;
   };
   std::vector<Rank> ranks(static_cast<size_t>(run.world));
   Curve curve;
@@ -149,15 +160,18 @@ Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
     world.world = self.MakeCommunicator("world");
     world.make_group = self.GroupMaker();
     Rank& mine = ranks[static_cast<size_t>(self.rank)];
-    mine.trainer = std::make_unique<Trainer>(SetupOf(run), std::move(world));
-    TrainRank(run, *mine.trainer, mine.losses, mine.norms);
+    mine.trainer = std::make_unique<Trainer>(SetupOf(run, self.rank), std::move(world));
+    TrainRank(run, *mine.trainer, mine.losses, mine.norms, &mine.scales);
   });
   if (!curve.failed.empty()) return curve;
   for (Rank& rank : ranks) Collect(*rank.trainer, curve.weights);
   curve.losses = ranks[0].losses;
+  curve.scales = ranks[0].scales;
+  curve.skips = ranks[0].trainer->skips();
   curve.norms = ranks[0].norms;
   for (Rank& rank : ranks) {
-    curve.ranks_agree = curve.ranks_agree && rank.losses == curve.losses && rank.norms == curve.norms;
+    curve.ranks_agree =
+        curve.ranks_agree && rank.losses == curve.losses && rank.norms == curve.norms && rank.scales == curve.scales;
     curve.replicas_equal = curve.replicas_equal && ReplicaEquals(*rank.trainer, curve.weights);
   }
   return curve;

@@ -1,7 +1,9 @@
 // A small GPT trained on in-process ranks: what the layout tests compare. Tokens are a fixed function of the sample's
 // number.
 #pragma once
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,20 +24,28 @@ struct TinyRun {
   int64_t tp = 1, pp = 1, virtual_stages = 1;
   bool sequence_parallel = false;
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
+  std::function<OwnModules(int rank)> modules = {};
   std::string load = {}, save = {};  // checkpoint folders: read before the first step, written after the last
+  bool fp16 = false;
+  double loss_scale = 0;  // 0: dynamic, with the following
+  int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
+  std::vector<int64_t> inject_overflow = {};
+  std::optional<ModelSpec> model = {};  // instead of the GPT-2 of `heads` and `tied`
+  double dropout = 0;
 };
 
 using Weights = std::map<std::string, std::vector<double>>;  // logical tensors, vocabulary padding left out, held order
 
 struct Curve {
   std::string failed;  // "" or what the ranks threw
-  std::vector<double> losses, norms;
+  std::vector<double> losses, norms, scales;
+  SkipCounts skips;
   Weights weights;
   bool ranks_agree = true;     // every rank reports the same losses and norms, bitwise
   bool replicas_equal = true;  // every whole copy of the weights is the masters, rounded, bitwise
 };
 
-TrainerSetup SetupOf(const TinyRun& run);
+TrainerSetup SetupOf(const TinyRun& run, int rank = 0);
 // This rank's micro-batches of the trainer's next step.
 TokenFill SyntheticFill(const Trainer& trainer);
 // Adds what this rank owns; call it on every rank, one at a time. A copy of a tied weight must equal what is there.
@@ -45,8 +55,10 @@ void Collect(Trainer& trainer, Weights& weights);
 bool ReplicaEquals(Trainer& trainer, const Weights& masters);
 
 // `steps` is the whole run's length; a resumed run does what is left.
-// Trains one rank whose trainer was made by the caller; appends to losses and norms.
-void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses, std::vector<double>& norms);
+// Trains one rank whose trainer was made by the caller; appends to losses, norms (-1 where not finite) and the loss
+// scales after each step.
+void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses, std::vector<double>& norms,
+               std::vector<double>* scales = nullptr);
 
 // Trains on `comms` (or a fresh world) and returns rank 0's curve and the gathered weights.
 Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms = nullptr);

@@ -57,11 +57,15 @@ TEST_P(NormTest, RmsNormEqualsAutograd) {
     const at::Tensor dx = Empty({rows, width}), dweight = Empty({width}, Statistics());
     RmsNormBackward(dy, x, rstd, weight, {}, dx, dweight, false);
     // Width 1: the normalised row is +-1 whatever x is, so dx is 0 but for rounding.
-    if (width > 1) EXPECT_LT(RelativeError(dx, x_ref.grad()), 3 * Tolerance()) << width;
+    if (width > 1) {
+      EXPECT_LT(RelativeError(dx, x_ref.grad()), 3 * Tolerance()) << width;
+    }
     EXPECT_LT(RelativeError(dweight, w_ref.grad()), StatisticsTolerance()) << width;
     const at::Tensor dx_residual = residual.clone();
     RmsNormBackward(dy, x, rstd, weight, dx_residual, dx_residual, dweight, true);
-    if (width > 1) EXPECT_LT(RelativeError(dx_residual, x_ref.grad() + Exact(residual)), 3 * Tolerance()) << width;
+    if (width > 1) {
+      EXPECT_LT(RelativeError(dx_residual, x_ref.grad() + Exact(residual)), 3 * Tolerance()) << width;
+    }
     EXPECT_LT(RelativeError(dweight, 2 * w_ref.grad()), StatisticsTolerance()) << width;
     const at::Tensor narrow = Empty({width});
     RmsNormBackward(dy, x, rstd, weight, {}, dx, dweight, false);

@@ -121,7 +121,7 @@ TEST_P(ScalerTest, FollowsDeepSpeedOverRandomOverflows) {
                               .consecutive_hysteresis = random() % 2 == 0,
                               .floor = random() % 4 == 0 ? 3.0 : 1.0,
                               .ends_at_floor = random() % 2 == 0};
-    const unsigned one_in = 2 + random() % 12;
+    const auto one_in = static_cast<unsigned>(2 + random() % 12);
     Model model{.scale = 256,
                 .floor = scaling.floor,
                 .window = static_cast<int64_t>(scaling.window),
@@ -141,7 +141,8 @@ TEST_P(ScalerTest, FollowsDeepSpeedOverRandomOverflows) {
       ASSERT_EQ(got[kSkip] != 0, overflow);
       if (model.scale > 1e30) break;
     }
-    EXPECT_EQ(Slots(state)[kAppliedSteps] + Slots(state)[kSkippedSteps], std::min<double>(steps, model.iteration));
+    EXPECT_EQ(Slots(state)[kAppliedSteps] + Slots(state)[kSkippedSteps],
+              static_cast<double>(std::min<int64_t>(steps, model.iteration)));
   }
 }
 

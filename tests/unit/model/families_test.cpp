@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/model/rotary.h"
 #include "engine/model/unit.h"
 #include "tests/unit/model/reference.h"
 #include "tests/unit/model/runner.h"
@@ -80,8 +81,13 @@ std::vector<ModelSpec> Models() {
   return models;
 }
 
-double Error(const Tensor& got, const Tensor& want) {
-  return (got - want).abs().max().item<double>() / want.abs().max().item<double>();
+double Largest(const Tensor& x) { return x.abs().max().item<double>(); }
+double Error(const Tensor& got, const Tensor& want) { return Largest(got - want) / Largest(want); }
+
+// Only what the rotation makes of a key bias reaches the loss: terms of the size of a value bias's gradient that nearly
+// cancel. With 16 bits their round-off is measured against these terms.
+std::string ValueBias(std::string key_bias) {
+  return key_bias.replace(key_bias.find("k_proj"), std::string("k_proj").size(), "v_proj");
 }
 
 // (on the GPU, model, compute type, dropout)
@@ -109,10 +115,15 @@ TEST_P(FamilyTest, LossAndEveryGradientEqualAutograd) {
   EXPECT_NEAR(run.state_[kLossSum].item<double>() / loss.item<double>(), 1, Tolerance());
   EXPECT_EQ(run.state_[kTokens].item<double>(), kTokenCount);
   for (const auto& [name, gradient] : run.Logical(run.gradients_)) {
-    EXPECT_LT(Error(gradient, weights[name].grad()), Tolerance()) << name;
+    const Tensor want = weights[name].grad();
+    const double largest = Compute() == DType::kBFloat16 && name.ends_with("k_proj.bias")
+                               ? Largest(weights[ValueBias(name)].grad())
+                               : Largest(want);
+    EXPECT_LT(Largest(gradient - want) / largest, Tolerance()) << name;
   }
   const double evaluated = run.EvaluationLoss();
-  if (plan.hidden_dropout == 0) EXPECT_EQ(evaluated, run.state_[kLossSum].item<double>());
+  const Tensor plain = testing::ReferenceLoss(plan.model, run.Logical(run.weights_), run.tokens_.cpu(), {});
+  EXPECT_NEAR(evaluated / plain.item<double>(), 1, Tolerance());
 }
 
 TEST_P(FamilyTest, PartsOfBackwardRecomputationAndSums) {
@@ -228,6 +239,19 @@ TEST(RotaryTable, FollowsTheLengthThatIsLookedAt) {
   Decoder decoder(run, 4);
   const Tensor logits = decoder.Next(0, 4).narrow(2, 0, model.vocab_size);
   EXPECT_LT(Error(logits, testing::ReferenceLogits(model, weights, run.tokens_.narrow(1, 0, 4), {})), 1e-12);
+}
+
+TEST(RotaryTable, TakesTheBytesThatThePlanCounts) {
+  for (const ModelSpec& model : Models()) {
+    if (!model.rotary()) continue;
+    for (const DType compute : {DType::kFloat64, DType::kBFloat16}) {
+      RotaryTable table(testing::PlanOf(model, compute));
+      const RotaryTable::Values values = table.For(3, at::kCPU);
+      EXPECT_EQ(static_cast<int64_t>(values.cosines.nbytes() + values.sines.nbytes()),
+                RopeTableBytes(model, compute, kSequence));
+      EXPECT_TRUE(table.For(5, at::kCPU).cosines.is_same(values.cosines)) << "made anew";
+    }
+  }
 }
 
 TEST(MakeUnitsTest, SpecThatDisagreesWithTheLayerIsRefused) {

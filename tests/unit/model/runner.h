@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@
 #include "engine/kernels/scalar_type.h"
 #include "engine/model/unit.h"
 #include "engine/plan/plan.h"
+
+namespace trireme {
+inline void PrintTo(const ModelSpec& model, std::ostream* out) { *out << model.name; }  // names the case of a test
+}  // namespace trireme
 
 namespace trireme::testing {
 

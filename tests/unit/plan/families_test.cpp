@@ -154,7 +154,7 @@ TEST(Families, InitialValuesDecayAndSplitOfEachParameter) {
     for (const auto& [name, parameter] : Parameters(model)) {
       const bool matrix = parameter.shape.size() == 2, norm = name.find("norm") != std::string::npos;
       EXPECT_EQ(parameter.init, matrix ? Init::kNormal : norm && name.ends_with("weight") ? Init::kOnes : Init::kZeros);
-      if (matrix) EXPECT_EQ(parameter.init_std, 0.013) << name;
+      EXPECT_EQ(parameter.init_std, matrix ? 0.013 : 0) << name;
       EXPECT_EQ(parameter.decay, matrix) << name;
       EXPECT_FALSE(parameter.transposed);
       const bool row_parallel =

@@ -85,7 +85,7 @@ std::string IdOf(const std::function<void()>& action) {
 
 TEST(Stages, WrongPipelinesAreRefused) {
   const auto id = [](SmallPlan small) { return IdOf([&] { PlanOf(small); }); };
-  EXPECT_EQ("PLN020", id(Pipeline(9, "uniform")));
+  EXPECT_EQ("PLN024", id(Pipeline(9, "uniform")));
   EXPECT_EQ("PLN021", id(Pipeline(2, "profile")));
   EXPECT_EQ("PLN021", id(Pipeline(2, "type:(")));
   for (const char* list :

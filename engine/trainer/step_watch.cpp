@@ -1,0 +1,132 @@
+#include "engine/trainer/step_watch.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMostSkipsInARow = 50;
+constexpr size_t kKeptScales = 20;
+
+std::string NotFinite(const StepResult& result) {
+  return fmt::format("loss {}, gradient norm {}", result.loss, result.grad_norm);
+}
+
+// At the floor a smaller scale is no cure; what is depends on where the first infinity arose.
+std::string CureAtFloor(const StepResult& result) {
+  if (!std::isfinite(result.loss)) {
+    return "forward itself leaves fp16's range (65504), whatever the scale: look for weights or data that are not "
+           "finite, or train in bf16";
+  }
+  return "forward is finite and gradients are not: lower the learning rate and resume from the last checkpoint, lower "
+         "fp16.min_loss_scale, or train in bf16";
+}
+
+}  // namespace
+
+LossScaling LossScalingOf(const Config& config) {
+  const Fp16Config& fp16 = config.fp16;
+  LossScaling scaling;
+  scaling.dynamic = fp16.enabled && fp16.loss_scale == 0;
+  scaling.window = static_cast<double>(fp16.loss_scale_window);
+  scaling.hysteresis = static_cast<double>(fp16.hysteresis);
+  scaling.consecutive_hysteresis = fp16.consecutive_hysteresis;
+  scaling.floor = fp16.min_loss_scale;
+  scaling.growth_quirk = config.trireme.scale_growth_quirk;
+  if (config.zero_optimization.zero_stage == 0) {  // DeepSpeed's wrapper there has neither hysteresis nor an end
+    scaling.hysteresis = 1;
+    scaling.ends_at_floor = false;
+  }
+  return scaling;
+}
+
+double InitialLossScale(const Config& config) {
+  if (!config.fp16.enabled) return 1;
+  return config.fp16.loss_scale > 0 ? config.fp16.loss_scale
+                                    : std::ldexp(1.0, static_cast<int>(config.fp16.initial_scale_power));
+}
+
+StepWatch::StepWatch(const Config& config, bool speaks, std::function<std::string()> diagnose)
+    : speaks_(speaks),
+      diagnose_(std::move(diagnose)),
+      most_skips_(kMostSkipsInARow),
+      scales_{InitialLossScale(config)} {
+  if (config.fp16.enabled) {
+    const LossScaling scaling = LossScalingOf(config);
+    kind_ = scaling.dynamic ? Kind::kDynamicScale : Kind::kStaticScale;
+    if (scaling.dynamic) most_skips_ = std::max(most_skips_, static_cast<int64_t>(scaling.hysteresis));
+  } else {
+    kind_ = config.bf16.enabled ? Kind::kBf16 : Kind::kWide;
+  }
+}
+
+void StepWatch::Fail(const char* id, std::string what, int64_t step, const std::string& fix) const {
+  const std::string found = diagnose_ ? diagnose_() : "";
+  if (!found.empty()) what += "; " + found;
+  throw Error(ErrorCode::kCheckFailed, id, std::move(what), fmt::format("step {}", step), fix);
+}
+
+void StepWatch::Check(int64_t step, const StepResult& result) {
+  const double scale = scales_.back();
+  scales_.push_back(result.loss_scale);
+  if (scales_.size() > kKeptScales) scales_.pop_front();
+  if (!result.skipped) {
+    if (result.loss_scale > scale && speaks_) log::Info("step {}: loss scale {} -> {}", step, scale, result.loss_scale);
+    applied_ = true;
+    in_a_row_ = without_cure_ = 0;
+    return;
+  }
+  if (kind_ == Kind::kWide) {
+    Fail("TRN005",
+         fmt::format("loss {} or gradient norm {} is not finite; the weights were not changed by this step",
+                     result.loss, result.grad_norm),
+         step, "lower the learning rate or look at the data of this step; resume from the last checkpoint");
+  }
+  ++in_a_row_;
+  without_cure_ = result.loss_scale < scale ? 0 : without_cure_ + 1;
+  ++(kind_ == Kind::kDynamicScale && !applied_ ? skips_.calibrating : skips_.later);
+  if (result.scale_exhausted) {
+    Fail(
+        "TRN007",
+        fmt::format("{} with the loss scale at {}, the smallest allowed; {} steps in a row were skipped; the last loss "
+                    "scales: {}",
+                    NotFinite(result), scale, in_a_row_, fmt::join(scales_.begin(), scales_.end() - 1, " ")),
+        step, CureAtFloor(result));
+  }
+  if (speaks_) TellSkip(step, result);
+  if (without_cure_ < most_skips_) return;
+  const std::string at = kind_ == Kind::kBf16 ? "" : fmt::format(" at loss scale {}", result.loss_scale);
+  Fail("TRN006", fmt::format("{} steps in a row were skipped{}: {}", in_a_row_, at, NotFinite(result)), step,
+       kind_ == Kind::kStaticScale
+           ? "set fp16.loss_scale to 0, the dynamic scale, or lower; or resume from an earlier checkpoint with a lower "
+             "learning rate"
+           : "resume from an earlier checkpoint with a lower learning rate");
+}
+
+void StepWatch::TellSkip(int64_t step, const StepResult& result) {
+  const double before = *(scales_.end() - 2);
+  std::string scale;
+  if (kind_ == Kind::kStaticScale) {
+    scale = fmt::format(" | loss scale {} (static)", before);
+  } else if (kind_ == Kind::kDynamicScale) {
+    scale = fmt::format(" | loss scale {} -> {}", before, result.loss_scale);
+    if (result.loss_scale == before) scale += fmt::format(" (hysteresis now {})", result.hysteresis);
+  }
+  const std::string line = fmt::format("step {}: skipped, {}{} | skipped {}, {} in a row", step, NotFinite(result),
+                                       scale, result.skipped_steps, in_a_row_);
+  if (kind_ == Kind::kDynamicScale && !applied_) {
+    log::Info("{} (finding the scale: normal at the start)", line);
+  } else {
+    log::Warn("{}", line);
+  }
+}
+
+}  // namespace trireme
