@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "parsers/config.h"
+#include "engine/plan/plan.h"
 
 namespace trireme {
 

@@ -88,6 +88,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   parts.pp = groups_.pp;
   parts.tie = groups_.tie;
   parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);
+  parts.loss_scaling = LossScalingOf(setup_.config);
   parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
   executor_ = std::make_unique<Executor>(parts, MakeUnits(plan_, setup_.modules, world_.device), std::move(train),
                                          std::move(eval));

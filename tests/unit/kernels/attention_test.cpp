@@ -80,7 +80,7 @@ TEST_P(AttentionTest, DecodingThroughACacheEqualsTheWholeSequence) {
                                       AttentionShape{3, 12, 2, 2, 5}, AttentionShape{2, 12, 3, 3, 8, true}}) {
     const at::Tensor qkv = Random({whole.tokens(), whole.width()});
     const at::Tensor want = Reference(Exact(qkv), whole).view({whole.micro_batch_size, 12, whole.query_width()});
-    const at::IntArrayRef cache_shape = {whole.micro_batch_size, whole.num_kv_heads, 15, whole.head_size};
+    const std::vector<int64_t> cache_shape = {whole.micro_batch_size, whole.num_kv_heads, 15, whole.head_size};
     const at::Tensor keys = Empty(cache_shape.vec()), values = Empty(cache_shape.vec());
     const at::Tensor rows = qkv.view({whole.micro_batch_size, 12, whole.width()});
     int64_t past = 0;

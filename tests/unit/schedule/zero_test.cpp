@@ -166,8 +166,8 @@ TEST(Zero, EvaluationKeepsNothing) {
   const std::vector<std::string> want = {
       "Load 0 up reads st writes t",
       "Forward E 0 compute reads w[E] t writes x[E]",
-      "Forward B0 0 compute reads w[B0] x[E] writes x[B0] a1[B0] frees a1[B0] x[E]",
-      "Forward B1 0 compute reads w[B1] x[B0] writes x[B1] a1[B1] frees a1[B1] x[B0]",
+      "Forward B0 0 compute reads w[B0] x[E] writes x[B0] a1[B0] frees x[E] a1[B0]",
+      "Forward B1 0 compute reads w[B1] x[B0] writes x[B1] a1[B1] frees x[B0] a1[B1]",
       "Forward H 0 compute reads w[H] w[E] x[B1] t adds st frees x[B1] t",
       "StepStats dp world reads st writes st",
       "CopyDown down reads st",
