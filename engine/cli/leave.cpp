@@ -56,8 +56,9 @@ int RunOrLeave(const std::function<int()>& body) {
     PrintAndLeave(error);
   } catch (const std::bad_alloc&) {
     fmt::print(stderr,
-               "error CLI005: this machine has no memory left for the program\n"
-               "  fix: `trireme plan` says what the job needs; use more ranks or a higher ZeRO stage\n");
+               "error {}: this machine has no memory left for the program\n"
+               "  fix: `trireme plan` says what the job needs; use more ranks or a higher ZeRO stage\n",
+               "CLI005");
     Leave(ExitCode(ErrorCode::kEnvironment));
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) {  // fmt's, from the middle of a print
@@ -65,9 +66,9 @@ int RunOrLeave(const std::function<int()>& body) {
       PrintAndLeave(LostOutput(system != nullptr ? system->code().value() : 0));
     }
     fmt::print(stderr,
-               "error CLI006: {}\n"
+               "error {}: {}\n"
                "  fix: this is a bug of Trireme or of a library below it; please report it with the command\n",
-               error.what());
+               "CLI006", error.what());
     Leave(ExitCode(ErrorCode::kInternal));
   }
 }

@@ -30,7 +30,7 @@ class BatchSource {
 std::unique_ptr<BatchSource> MakeBatchSource(std::shared_ptr<const GptDataset> samples, int64_t vocab_size);
 
 struct DataRequest {
-  std::filesystem::path data_path;  // prefix of .bin and .idx
+  std::filesystem::path data_path = {};  // prefix of .bin and .idx
   // The words of --data-path where they are more than one prefix (engine/data/blend.h); data_path is not read then.
   // Each dataset is divided by `split`. Training follows the weights; without weights every sample is there once, and
   // more than there are is an error. Validation and test are full passes that alternate by the sizes of the parts.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -16,8 +17,10 @@ namespace {
 constexpr int64_t kMostSkipsInARow = 50;
 constexpr size_t kKeptScales = 20;
 
+double Unsigned(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
+
 std::string NotFinite(const StepResult& result) {
-  return fmt::format("loss {}, gradient norm {}", result.loss, result.grad_norm);
+  return fmt::format("loss {}, gradient norm {}", Unsigned(result.loss), Unsigned(result.grad_norm));
 }
 
 // At the floor a smaller scale is no cure; what is depends on where the first infinity arose.
@@ -87,7 +90,7 @@ void StepWatch::Check(int64_t step, const StepResult& result) {
   if (kind_ == Kind::kWide) {
     Fail("TRN005",
          fmt::format("loss {} or gradient norm {} is not finite; the weights were not changed by this step",
-                     result.loss, result.grad_norm),
+                     Unsigned(result.loss), Unsigned(result.grad_norm)),
          step, "lower the learning rate or look at the data of this step; resume from the last checkpoint");
   }
   ++in_a_row_;

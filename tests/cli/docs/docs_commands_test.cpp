@@ -84,11 +84,14 @@ class DocsCommands : public ::testing::Test {
     fs::remove_all(folder_);
   }
 
-  // A folder as a reader of the documents has it: the sources' configs and a text of some hundred documents.
+  // A folder as a reader of the documents has it: the sources' configs and examples, and a text of some hundred
+  // documents.
   void EnterFreshFolder(const std::string& name) {
     fs::create_directories(folder_ / name);
     fs::current_path(folder_ / name);
-    fs::create_directory_symlink(fs::path(TRIREME_SOURCE_DIR) / "configs", "configs");
+    for (const char* folder : {"configs", "examples"}) {
+      fs::create_directory_symlink(fs::path(TRIREME_SOURCE_DIR) / folder, folder);
+    }
     std::ifstream licence(fs::path(TRIREME_SOURCE_DIR) / "LICENSE");
     const std::string text(std::istreambuf_iterator<char>(licence), {});
     std::ofstream out("text.txt");

@@ -148,6 +148,9 @@ TEST_P(DeepSpeedTrace, IsFollowed) {
   if (follows_values) {
     EXPECT_LE(worst_loss, loss_tolerance);
   }
+  if (fp16 && follows_values && !name.ends_with("zero3")) {  // stage 3 reports half of it where the scale doubles
+    EXPECT_LE(worst_norm, 2e-3);
+  }
   if (!SixteenBit(name)) {
     EXPECT_LE(worst_norm, 5e-6);
   }

@@ -1,8 +1,10 @@
 // Random sizes; a failure prints its seed.
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "engine/data/bpe/bpe_tokenizer.h"
 #include "engine/data/build.h"
 #include "engine/data/gpt_dataset.h"
 #include "engine/data/loader.h"
@@ -155,6 +157,70 @@ TEST(BuildProperty, TextAndJsonRoundTrip) {
         ASSERT_EQ(tokenizer->Decode(ids), documents[static_cast<size_t>(i)]);
       }
     }
+  }
+}
+
+// Damaged tokenizer.json files: a clear error or a tokeniser that works, nothing else.
+TEST(TokenizerProperty, DamagedFilesAreErrorsOrWork) {
+  const std::string good =
+      ReadAll(std::filesystem::path(TRIREME_SOURCE_DIR) / "tests/compat/data/fixtures/tokenizers/llama3.json");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  int errors = 0, works = 0;
+  for (uint32_t seed = 1; seed <= 400 && std::chrono::steady_clock::now() < end; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    std::string text = good;
+    const auto place = [&] {  // most of the file is vocabulary: half of the damage goes to the rules at its front
+      return static_cast<size_t>(random.Between(0, random.Between(0, 1) ? 2000 : std::ssize(text) - 1));
+    };
+    for (int64_t i = random.Between(1, 4); i > 0; --i) {
+      switch (random.Between(0, 4)) {
+        case 0:
+          text.resize(std::max<size_t>(2001, place()));
+          break;
+        case 1:
+          text[place()] = static_cast<char>(random.Between(0, 255));
+          break;
+        case 2:
+          text[place()] = "{}[]\",:0-\\"[random.Between(0, 9)];
+          break;
+        case 3:
+          text.erase(place(), static_cast<size_t>(random.Between(1, 30)));
+          break;
+        default:
+          text.insert(place(), text.substr(place(), static_cast<size_t>(random.Between(1, 60))));
+      }
+      if (text.size() < 2002) text.resize(2002, ' ');
+    }
+    try {
+      const auto tokenizer = MakeBpeTokenizer(text, {.where = "damaged.json"});
+      std::vector<int32_t> ids;
+      tokenizer->Encode("In the beginning <|endoftext|> 1234\n\n don't", ids);
+      tokenizer->Decode(ids);
+      for (const int32_t id : ids) ASSERT_TRUE(id >= 0 && id < tokenizer->vocab_size());
+      ++works;
+    } catch (const Error& error) {
+      ASSERT_TRUE(error.id() >= "DAT022" && error.id() <= "DAT025") << error.what();
+      ASSERT_FALSE(error.fix().empty());
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 10);
+  EXPECT_GT(works, 0);
+}
+
+TEST(TokenizerProperty, AnyBytesRoundTrip) {
+  const auto path = std::filesystem::path(TRIREME_SOURCE_DIR) / "tests/compat/data/fixtures/tokenizers/gpt2.json";
+  const auto tokenizer = MakeTokenizer(path.string());
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    std::string text;
+    const int64_t top = random.Between(0, 2) == 0 ? 255 : 127;
+    for (int64_t i = random.Between(0, 400); i > 0; --i) text += static_cast<char>(random.Between(0, top));
+    std::vector<int32_t> ids;
+    tokenizer->Encode(text, ids);
+    ASSERT_EQ(tokenizer->Decode(ids), text);
   }
 }
 

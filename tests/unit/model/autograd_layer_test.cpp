@@ -28,7 +28,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kMicro = 3, kSequence = 7, kTokens = kMicro * kSequence, kHidden = 24, kHeads = 3, kVocab = 61;
+constexpr int64_t kMicro = 3, kSequence = 7, kCount = kMicro * kSequence, kHidden = 24, kHeads = 3, kVocab = 61;
 
 // Hugging Face's GPT-2 block in plain operations, parameters in the order and with the held shapes of the family's, so
 // that both have one flat buffer.
@@ -110,17 +110,17 @@ struct Bench {
   explicit Bench(const OwnModules& modules, size_t unit = 1, DType compute = DType::kFloat64)
       : plan(MakeTestPlan(modules, compute)), type(ScalarTypeOf(compute)), units(MakeUnits(plan, modules, at::kCPU)) {
     const UnitLayout& layout = plan.units[unit];
-    const int64_t head_logits = kTokens * 128 * 8;
+    const int64_t head_logits = kCount * 128 * 8;
     args.micro_batch_size = kMicro;
     args.sequence_length = kSequence;
     args.gradients = Full({layout.padded_elements}, std::nan(""), ScalarTypeOf(plan.dtypes.accumulate));
     args.workspace = at::zeros({WorkspaceBytes(plan) + head_logits}, at::kByte);
-    args.output = Full({kTokens, kHidden}, std::nan(""), type);
-    args.input_gradient = Full({kTokens, kHidden}, std::nan(""), type);
+    args.output = Full({kCount, kHidden}, std::nan(""), type);
+    args.input_gradient = Full({kCount, kHidden}, std::nan(""), type);
     args.step_state = at::zeros({kStepStateSize}, at::kDouble);
     args.saved = &saved;
-    saved.arena = at::zeros({LayOutSaved(layout.spec, plan.dtypes, kTokens).arena_bytes}, at::kByte);
-    args.gradient_scale = 1.0 / kTokens;
+    saved.arena = at::zeros({LayOutSaved(layout.spec, plan.dtypes, kCount).arena_bytes}, at::kByte);
+    args.gradient_scale = 1.0 / kCount;
     args.dropout = {0, 7, 3, 12};
     args.weights = at::zeros({layout.padded_elements}, at::kDouble).to(type);
     object = units[unit].get();
@@ -145,8 +145,8 @@ class BlockTest : public ::testing::Test {
     own_ = std::make_unique<Bench>(modules);
     weights_ = InitialValues(modules.blocks[0], own_->plan.units[1], at::kDouble);
     ASSERT_EQ(weights_.numel(), explicit_->plan.units[1].padded_elements);
-    input_ = at::randn({kTokens, kHidden}, at::kDouble);
-    output_gradient_ = at::randn({kTokens, kHidden}, at::kDouble);
+    input_ = at::randn({kCount, kHidden}, at::kDouble);
+    output_gradient_ = at::randn({kCount, kHidden}, at::kDouble);
     for (Bench* bench : {explicit_.get(), own_.get()}) {
       bench->args.weights = weights_.clone();
       bench->args.input = input_.clone();
@@ -249,7 +249,7 @@ TEST(AutogradLayerHead, EqualsTheExplicitHead) {
   ASSERT_EQ(weights.numel(), family.plan.units[2].padded_elements);
   Tensor tokens = at::randint(kVocab, {kMicro, kSequence + 1}, at::kInt);
   tokens.narrow(0, 1, 1).narrow(1, 3, 2).fill_(-1);  // no tokens: no loss
-  const Tensor input = at::randn({kTokens, kHidden}, at::kDouble);
+  const Tensor input = at::randn({kCount, kHidden}, at::kDouble);
   for (Bench* bench : {&own, &family}) {
     bench->args.weights = weights.clone();
     bench->args.tokens = tokens;
@@ -261,7 +261,7 @@ TEST(AutogradLayerHead, EqualsTheExplicitHead) {
     bench->object->Forward(bench->args);
   }
   EXPECT_NEAR(own.args.step_state[kLossSum].item<double>() / family.args.step_state[kLossSum].item<double>(), 1, 1e-12);
-  EXPECT_EQ(own.args.step_state[kTokens].item<double>(), kTokens - 2);
+  EXPECT_EQ(own.args.step_state[kTokens].item<double>(), kCount - 2);
   EXPECT_LE(Error2(own.args.input_gradient, family.args.input_gradient), 1e-12);
   for (const Segment& segment : own.plan.units[2].segments) {
     EXPECT_LE(Error2(own.args.gradients.narrow(0, segment.begin, segment.count),
@@ -285,10 +285,12 @@ TEST(AutogradLayerEmbedding, PaddingIsAnyTokenAndBackwardReadsWeights) {
   Bench bench(modules, 0);
   bench.args.weights = InitialValues(modules.embedding, bench.plan.units[0], at::kDouble);
   bench.args.tokens = at::full({kMicro, kSequence + 1}, -1, at::kInt);
-  bench.args.output_gradient = at::ones({kTokens, kHidden}, at::kDouble);
+  bench.args.output_gradient = at::ones({kCount, kHidden}, at::kDouble);
   bench.args.add_gradients = false;
-  const Tensor want =
-      bench.args.weights.narrow(0, kVocab * kHidden, kHidden * kHidden).view({kHidden, kHidden}).sum(0) * kTokens;
+  const Tensor want = bench.args.weights.narrow(0, bench.plan.units[0].segments[1].begin, kHidden * kHidden)
+                          .view({kHidden, kHidden})
+                          .sum(0) *
+                      kCount;
   bench.object->Forward(bench.args);
   bench.args.weights = bench.args.weights.clone();
   bench.object->Backward(bench.args);
@@ -316,7 +318,7 @@ std::shared_ptr<Free> Scaling(std::function<Tensor(const Tensor&, const Tensor&)
 
 std::string RunOnce(std::shared_ptr<Free> module, ForwardUse use) {
   Bench bench(WithBlock(Own(std::move(module))));
-  bench.args.input = at::ones({kTokens, kHidden}, at::kDouble);
+  bench.args.input = at::ones({kCount, kHidden}, at::kDouble);
   bench.args.use = use;
   return ErrorOf([&] { bench.object->Forward(bench.args); });
 }
@@ -356,7 +358,7 @@ TEST(AutogradLayerErrors, ParametersThatCannotBeTrainedAreRefused) {
   const auto used = Scaling(plain);
   {
     Bench bench(WithBlock(Own(used)));
-    bench.args.input = at::ones({kTokens, kHidden}, at::kDouble);
+    bench.args.input = at::ones({kCount, kHidden}, at::kDouble);
     bench.object->Forward(bench.args);
     EXPECT_EQ(ErrorOf([&] { MakeTestPlan(WithBlock(Own(used))); }).substr(0, 6), "OWN003");
   }
@@ -367,8 +369,8 @@ TEST(AutogradLayerErrors, ParametersThatCannotBeTrainedAreRefused) {
 TEST(AutogradLayerModules, ParametersThatAreNotReadHaveGradientZero) {
   auto module = Scaling([](const Tensor& x, const Tensor&) { return x * 2; });
   Bench bench(WithBlock(Own(module)));
-  bench.args.input = at::ones({kTokens, kHidden}, at::kDouble);
-  bench.args.output_gradient = at::ones({kTokens, kHidden}, at::kDouble);
+  bench.args.input = at::ones({kCount, kHidden}, at::kDouble);
+  bench.args.output_gradient = at::ones({kCount, kHidden}, at::kDouble);
   bench.args.add_gradients = false;
   bench.object->Forward(bench.args);
   bench.object->Backward(bench.args);
@@ -379,8 +381,8 @@ TEST(AutogradLayerModules, ParametersThatAreNotReadHaveGradientZero) {
 TEST(AutogradLayerModules, AFunctionIsAUnitToo) {
   for (const double factor : {1.0, 3.0}) {  // 1: the input itself comes back
     Bench bench(WithBlock({nullptr, [=](const Tensor& x) { return factor == 1 ? x : x * factor; }, ""}));
-    bench.args.input = at::ones({kTokens, kHidden}, at::kDouble);
-    bench.args.output_gradient = at::ones({kTokens, kHidden}, at::kDouble);
+    bench.args.input = at::ones({kCount, kHidden}, at::kDouble);
+    bench.args.output_gradient = at::ones({kCount, kHidden}, at::kDouble);
     bench.object->Forward(bench.args);
     bench.object->Backward(bench.args);
     EXPECT_EQ(bench.args.output.sub(factor).abs().max().item<double>(), 0);
@@ -405,7 +407,7 @@ TEST(AutogradLayerModules, DrawsAreRepeatedAndTheGeneratorIsLeftAlone) {
   auto module = Scaling([](const Tensor& x, const Tensor& s) { return at::dropout(x * s, 0.5, true); });
   Bench bench(WithBlock(Own(module)));
   bench.args.weights.fill_(1);
-  bench.args.input = at::ones({kTokens, kHidden}, at::kDouble);
+  bench.args.input = at::ones({kCount, kHidden}, at::kDouble);
   const auto draw = [&](int64_t step, int64_t sample) {
     bench.args.dropout.step = step;
     bench.args.dropout.first_sample = sample;

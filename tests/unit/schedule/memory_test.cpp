@@ -51,6 +51,14 @@ TEST(Memory, StatesOf1B3AreTheFormula) {
   }
 }
 
+TEST(Memory, TablesOfRotaryPositionsCount) {
+  const MemoryAccount m = Accounted(NamedModel("llama2-7b"), 3, 8).memory;
+  EXPECT_EQ(m.tables, 2 * 1024 * 64 * 4);  // cosines and sines, one a pair of a head's 128 channels
+  EXPECT_EQ(m.total() - m.tables,
+            m.weights + m.master_weights + m.moments + m.gradients + m.arena + m.workspace + m.pool);
+  EXPECT_EQ(Accounted(NamedModel("gpt-1.3b"), 3, 8).memory.tables, 0);
+}
+
 TEST(Memory, Fp32HasNoSeparateMaster) {
   const Plan plan = Accounted(NamedModel("gpt-125m"), 1, 4, 1, Recompute::kNone, /*bf16=*/false);
   const int64_t psi = PaddedElements(plan);
