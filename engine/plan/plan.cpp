@@ -99,17 +99,28 @@ void CheckTensorParallel(const Plan& plan, bool own_modules) {
     throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {}, and modules of one's own are not split", tp),
                 "tensor_parallel.tp_size", "set it to 1; pipeline stages and ZeRO divide the weights too");
   }
-  const auto check = [&](int64_t size, const char* what) {
-    if (size % tp == 0) return;
-    throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {} does not divide {} {}", tp, size, what),
-                "tensor_parallel.tp_size",
-                "take a tp_size that divides them; pipeline stages and ZeRO divide the weights too");
-  };
-  check(model.num_attention_heads, "attention heads");
-  check(model.KeyValueHeads(), "key-value heads");
-  check(model.intermediate_size, "channels of the MLP");
-  check(std::max(model.vocab_size, model.padded_vocab_size), "rows of the padded vocabulary");
-  if (plan.sequence_parallel) check(plan.batch.tokens_per_micro_batch(), "tokens of a micro-batch (sequence_parallel)");
+  std::vector<std::pair<int64_t, const char*>> sizes = {
+      {model.num_attention_heads, "attention heads"},
+      {model.KeyValueHeads(), "key-value heads"},
+      {model.intermediate_size, "channels of the MLP"},
+      {std::max(model.vocab_size, model.padded_vocab_size), "rows of the padded vocabulary"}};
+  if (plan.sequence_parallel) {
+    sizes.emplace_back(plan.batch.tokens_per_micro_batch(), "tokens of a micro-batch (sequence_parallel)");
+  }
+  std::string failing, legal;
+  for (const auto& [size, what] : sizes) {
+    if (size % tp != 0) failing += fmt::format("{}{} {}", failing.empty() ? "" : ", ", size, what);
+  }
+  if (failing.empty()) return;
+  // The vocabulary is padded for whatever tp_size is asked.
+  for (int64_t other = 1; other <= model.KeyValueHeads(); ++other) {
+    const bool fits = std::ranges::all_of(
+        sizes, [&](const auto& size) { return size.first % other == 0 || size.first == model.padded_vocab_size; });
+    if (fits) legal += fmt::format("{}{}", legal.empty() ? "" : ", ", other);
+  }
+  throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {} does not divide {}", tp, failing),
+              "tensor_parallel.tp_size",
+              fmt::format("this model can be split by {}; pipeline stages and ZeRO divide the weights too", legal));
 }
 
 void CheckPipeline(const Plan& plan) {

@@ -1,6 +1,7 @@
 // Cuts of a model into pipeline stages, against those of DeepSpeed's PipelineModule.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -105,6 +106,57 @@ TEST(Stages, WrongPipelinesAreRefused) {
   SmallPlan odd = Pipeline(2, "uniform");
   odd.ranks = 3;
   EXPECT_EQ("PLN002", id(odd));
+}
+
+TEST(Stages, LAY_03_EveryLayerIsInOneStage) {
+  for (const auto& [layers, pp] : {std::pair(30, 4), std::pair(40, 16), std::pair(7, 3)}) {
+    SmallPlan small = Pipeline(pp, "parameters");
+    small.layers = layers;
+    const Plan plan = PlanOf(small);
+    int next = 0;
+    for (const UnitRange& stage : plan.stages) {
+      EXPECT_EQ(next, stage.first);
+      EXPECT_LE(stage.first, stage.last);
+      next = stage.last + 1;
+    }
+    EXPECT_EQ(plan.num_units(), next);
+  }
+}
+
+TEST(Stages, LAY_05_UniformStagesDifferByOneAtMost) {
+  SmallPlan small = Pipeline(8, "uniform");
+  small.layers = 38;
+  int least = 1000, most = 0;
+  for (const UnitRange& stage : PlanOf(small).stages) {
+    least = std::min(least, stage.last - stage.first + 1);
+    most = std::max(most, stage.last - stage.first + 1);
+  }
+  EXPECT_LE(most - least, 1);
+}
+
+TEST(TensorParallel, LAY_01_AllSizesThatDoNotDivideAreListedWithTheLegalOnes) {
+  SmallPlan small;
+  small.layers = 1;
+  small.heads = 52;
+  small.hidden = 6656;
+  small.ranks = 8;
+  small.micro_batches = 1;
+  Config config = testing::ConfigOf(small);
+  config.batch = {1, 1, 1};
+  config.tensor_parallel.tp_size = 8;
+  ModelSpec model = testing::ModelOf(small);
+  PadVocabulary(model, 8);
+  PlanInputs inputs;
+  inputs.world_size = 8;
+  inputs.sequence_length = 8;
+  try {
+    MakePlan(config, model, inputs);
+    ADD_FAILURE() << "52 heads over 8 ranks";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(std::string::npos, text.find("tp_size 8 does not divide 52 attention heads, 52 key-value heads")) << text;
+    EXPECT_NE(std::string::npos, text.find("can be split by 1, 2, 4, 13, 26, 52")) << text;
+  }
 }
 
 }  // namespace
