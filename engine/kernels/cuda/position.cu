@@ -49,7 +49,7 @@ __global__ void DropoutKernel(const T* x, const T* residual, DropoutMask mask, T
                  LowWord(mask.first_sample + static_cast<uint64_t>(row / sequence)), mask.layer_site}},
                mask.key_0, mask.key_1);
     auto value = [&](int k, T in) { return random.words[k] >= mask.threshold ? Load(in) * scale : A(0); };
-    if (kPacked) {
+    if constexpr (kPacked) {
       const Pack<T, 4> in = LoadPack<T, 4>(x + at);
       Pack<T, 4> added, out;
       if (residual != nullptr) added = LoadPack<T, 4>(residual + at);
@@ -59,11 +59,11 @@ __global__ void DropoutKernel(const T* x, const T* residual, DropoutMask mask, T
         Store(residual != nullptr ? Load(added.values[k]) + kept : kept, out.values[k]);
       }
       StorePack<T, 4>(out, y + at);
-      continue;
-    }
-    for (int k = 0; k < 4 && 4 * block + k < width; ++k) {
-      const A kept = value(k, x[at + k]);
-      Store(residual != nullptr ? Load(residual[at + k]) + kept : kept, y[at + k]);
+    } else {
+      for (int k = 0; k < 4 && 4 * block + k < width; ++k) {
+        const A kept = value(k, x[at + k]);
+        Store(residual != nullptr ? Load(residual[at + k]) + kept : kept, y[at + k]);
+      }
     }
   }
 }

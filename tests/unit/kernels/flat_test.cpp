@@ -9,10 +9,11 @@ TEST_P(FlatTest, CastCopyRoundsToNearestEven) {
   const at::Tensor source = Random({1000});
   const at::Tensor special =
       at::tensor({0.0, -0.0, 1e300, -1e300, 1e-300, 1.00390625, 1.01171875, std::nan(""), INFINITY}, at::kDouble);
-  for (at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor got = Empty({1000}, type);
     CastCopy(source, got);
-    if (Type() != at::kDouble || type != at::kBFloat16) {  // ATen rounds twice from double to bf16
+    if (Type() != at::kDouble || type == at::kDouble ||
+        type == at::kFloat) {  // ATen rounds twice from double to 16 bits
       EXPECT_TRUE(BitwiseEqual(got, source.to(type)));
     }
     const at::Tensor input = special.to(Type()).to(Options().device()), output = Empty({9}, type);
@@ -39,13 +40,24 @@ TEST_P(FlatTest, DoubleToBFloat16RoundsOnce) {
   EXPECT_EQ(Exact(got)[2].item<double>(), 1.0);
 }
 
+TEST_P(FlatTest, DoubleToHalfRoundsOnce) {
+  const double tie = 1 + 0x1p-11, above = tie * (1 + 0x1p-40), small = 0x1.8p-24 * (1 + 0x1p-40);
+  const at::Tensor source = at::tensor({above, -above, tie, small, 65519.999, 65520.0, 1e300}, at::kDouble);
+  const at::Tensor got = Empty({7}, at::kHalf);
+  CastCopy(source.to(Options().device()), got);
+  const at::Tensor want =
+      at::tensor({1 + 0x1p-10, -1 - 0x1p-10, 1.0, 0x1p-23, 65504.0, INFINITY, INFINITY}, at::kDouble);
+  EXPECT_TRUE(at::equal(Exact(got), want)) << got;
+}
+
 TEST_P(FlatTest, AddIntoRoundsOnce) {
-  for (at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor source = Random({333}), sum = at::randn({333}, at::kDouble).to(type).to(Options().device());
     const at::ScalarType wide = type == at::kDouble || Type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor want = (sum.to(wide) + source.to(wide)).to(type);
     AddInto(source, sum);
-    EXPECT_LT(RelativeError(sum, want), type == at::kBFloat16 && wide == at::kDouble ? 4e-3 : 1e-300);
+    const bool twice = wide == at::kDouble && type != at::kDouble && type != at::kFloat;  // rounded twice by ATen
+    EXPECT_LT(RelativeError(sum, want), twice ? 4e-3 : 1e-300);
   }
 }
 

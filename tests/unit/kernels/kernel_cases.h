@@ -34,7 +34,20 @@ class KernelTest : public ::testing::TestWithParam<std::tuple<bool, at::ScalarTy
     InitStepState(state, 1);
     return state;
   }
-  static double Tolerance() { return Type() == at::kDouble ? 1e-13 : (Type() == at::kFloat ? 1e-5 : 1e-2); }
+  static bool Narrow() { return Type() == at::kBFloat16 || Type() == at::kHalf; }
+  static double Tolerance() {
+    switch (Type()) {
+      case at::kDouble:
+        return 1e-13;
+      case at::kFloat:
+        return 1e-5;
+      case at::kHalf:
+        return 2e-3;
+      default:
+        return 1e-2;
+    }
+  }
+  static double StatisticsTolerance() { return Type() == at::kDouble ? 1e-13 : 1e-5; }
 };
 
 inline at::Tensor Exact(const at::Tensor& tensor) { return tensor.to(at::kCPU).to(at::kDouble); }
@@ -57,14 +70,14 @@ inline std::string CaseName(const ::testing::TestParamInfo<std::tuple<bool, at::
   return c10::toString(std::get<1>(info.param));
 }
 
-#define TRIREME_INSTANTIATE_KERNEL_TEST(Suite)                                                                 \
-  INSTANTIATE_TEST_SUITE_P(                                                                                    \
-      Cpu, Suite,                                                                                              \
-      ::testing::Combine(::testing::Values(false), ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16)), \
-      CaseName);                                                                                               \
-  INSTANTIATE_TEST_SUITE_P(                                                                                    \
-      Gpu, Suite,                                                                                              \
-      ::testing::Combine(::testing::Values(true), ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16)),  \
-      CaseName)
+#define TRIREME_INSTANTIATE_KERNEL_TEST(Suite)                                                                       \
+  INSTANTIATE_TEST_SUITE_P(Cpu, Suite,                                                                               \
+                           ::testing::Combine(::testing::Values(false),                                              \
+                                              ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf)), \
+                           CaseName);                                                                                \
+  INSTANTIATE_TEST_SUITE_P(Gpu, Suite,                                                                               \
+                           ::testing::Combine(::testing::Values(true),                                               \
+                                              ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf)), \
+                           CaseName)
 
 }  // namespace trireme::kernels

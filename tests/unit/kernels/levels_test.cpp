@@ -1,4 +1,5 @@
 // The loops compiled for any machine and those compiled for AVX2 give the same bits.
+#include <c10/util/Half.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,19 +41,36 @@ std::vector<char> Everything(int64_t width) {
   const std::vector<T> x = Numbers<T>(count, 1), dy = Numbers<T>(count, 2), weight = Numbers<T>(width, 3),
                        bias = Numbers<T>(width, 4);
   std::vector<T> y(x.size()), dx(x.size()), act(x.size()), logits = x;
-  std::vector<A> mean(kRows), rstd(kRows), dweight(weight.size()), dbias(weight.size());
-  NormVectors<Level, T>::Forward(x.data(), weight.data(), bias.data(), A(1e-5), y.data(), mean.data(), rstd.data(),
-                                 kRows, width);
-  NormVectors<Level, T>::Backward(dy.data(), x.data(), mean.data(), rstd.data(), weight.data(), y.data(), dx.data(),
-                                  kRows, width);
-  NormVectors<Level, T>::WeightSums(dy.data(), x.data(), mean.data(), rstd.data(), kRows, width, 0, width,
-                                    dweight.data(), dbias.data());
-  for (const auto* values : {&y, &dx}) keep(*values);
-  for (const auto* values : {&mean, &rstd, &dweight, &dbias}) keep(*values);
-  ActivationVectors<Level, T>::GeluForward(x.data(), act.data(), count);
-  keep(act);
-  ActivationVectors<Level, T>::GeluBackward(x.data(), dy.data(), act.data(), count);
-  keep(act);
+  std::vector<A> mean(kRows), rstd(kRows), dweight(weight.size());
+  for (const bool centred : {true, false}) {  // LayerNorm, RMSNorm
+    A* means = centred ? mean.data() : nullptr;
+    NormVectors<Level, T>::Forward(x.data(), weight.data(), centred ? bias.data() : nullptr, A(1e-5), y.data(), means,
+                                   rstd.data(), kRows, width);
+    NormVectors<Level, T>::Backward(dy.data(), x.data(), means, rstd.data(), weight.data(), y.data(), dx.data(), kRows,
+                                    width);
+    NormVectors<Level, T>::WeightSums(dy.data(), x.data(), means, rstd.data(), kRows, width, 0, width, dweight.data());
+    for (const auto* values : {&y, &dx}) keep(*values);
+    for (const auto* values : {&mean, &rstd, &dweight}) keep(*values);
+  }
+  NormVectors<Level, T>::ColumnSums(dy.data(), kRows, width, 0, width, dweight.data());
+  keep(dweight);
+  for (const auto forward : {ActivationVectors<Level, T>::GeluTanhForward, ActivationVectors<Level, T>::GeluForward}) {
+    forward(x.data(), act.data(), count);
+    keep(act);
+  }
+  for (const auto backward :
+       {ActivationVectors<Level, T>::GeluTanhBackward, ActivationVectors<Level, T>::GeluBackward}) {
+    backward(x.data(), dy.data(), act.data(), count);
+    keep(act);
+  }
+  ActivationVectors<Level, T>::SwiGluForward(x.data(), dy.data(), act.data(), count);
+  ActivationVectors<Level, T>::SwiGluBackward(x.data(), dy.data(), act.data(), dx.data(), y.data(), count);
+  for (const auto* values : {&act, &dx, &y}) keep(*values);
+  const std::vector<A> cosines = Numbers<A>(width, 9), sines = Numbers<A>(width, 10);
+  PositionVectors<Level, T>::Rotate(act.data(), cosines.data(), sines.data(), width, true);
+  const DropoutMask mask{.key_0 = 5, .key_1 = 6, .first_block = 3, .threshold = 1u << 30, .scale = 4.0 / 3};
+  PositionVectors<Level, T>::Dropout(x.data(), dy.data(), y.data(), count, mask, 7, 8);
+  for (const auto* values : {&act, &y}) keep(*values);
   keep(std::vector<A>{LossVectors<Level, T>::Row(logits.data(), width, width, width / 2, A(0.5), true)});
   keep(logits);
   keep(std::vector<double>{SquareVectors<Level, T>::Sum(x.data(), count)});
@@ -81,9 +99,43 @@ TEST(LevelsTest, Avx2GivesTheBitsOfTheBaseline) {
         << width;
     EXPECT_TRUE(SameBits(Everything<Baseline, BFloat16, BFloat16>(width), Everything<Avx2, BFloat16, BFloat16>(width)))
         << width;
+    EXPECT_TRUE(SameBits(Everything<Baseline, Float16, float>(width), Everything<Avx2, Float16, float>(width)))
+        << width;
+    EXPECT_TRUE(SameBits(Everything<Baseline, Float16, Float16>(width), Everything<Avx2, Float16, Float16>(width)))
+        << width;
   }
 }
 #endif
+
+// Against LibTorch's own conversion: every fp16 value; every midpoint between two of them and its fp32 neighbours.
+TEST(LevelsTest, HalfConversionsAreExactAndRoundToNearestEven) {
+  auto half_bits = [](float value) {
+    Float16 half;
+    Store(value, half);
+    return half.bits;
+  };
+  for (uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const auto narrow = static_cast<uint16_t>(bits);
+    const float got = Load(Float16{narrow}), want = static_cast<float>(c10::Half(narrow, c10::Half::from_bits()));
+    if (std::isnan(want)) {
+      EXPECT_TRUE(std::isnan(got)) << bits;
+      EXPECT_TRUE((half_bits(got) & 0x7fffu) > 0x7c00u) << bits;
+      continue;
+    }
+    ASSERT_EQ(got, want) << bits;
+    ASSERT_EQ(half_bits(got), narrow);
+    if ((bits & 0x7fffu) >= 0x7c00u) continue;
+    const float next =
+        (bits & 0x7fffu) == 0x7bffu ? std::copysign(65536.0f, got) : Load(Float16{static_cast<uint16_t>(bits + 1)});
+    const float middle = (got + next) / 2;
+    for (float value : {middle, std::nextafter(middle, got), std::nextafter(middle, next)}) {
+      ASSERT_EQ(half_bits(value), c10::Half(value).x) << value;
+    }
+  }
+  EXPECT_EQ(half_bits(3e38f), 0x7c00u);
+  EXPECT_EQ(half_bits(-INFINITY), 0xfc00u);
+  EXPECT_EQ(half_bits(1e-38f), 0u);
+}
 
 TEST(LevelsTest, ExponentialOfAnyFloatWithinTwoUlp) {  // through GELU's tails and the softmax of two columns
   for (double difference = -80; difference < 0; difference += 0.37) {

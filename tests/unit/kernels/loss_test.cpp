@@ -39,6 +39,20 @@ TEST_P(EmbeddingTest, ForwardAndBackwardEqualIndexing) {
   }
 }
 
+TEST_P(EmbeddingTest, WithoutPositions) {
+  const at::Tensor ids = TokensOn(Options(), 3, 5, 6), table = Random({7, 9}), x = Empty({15, 9}), dx = Random({15, 9});
+  ids[1][2] = 7;  // outside: a zero vector
+  EmbeddingForward(ids, table, {}, x);
+  const at::Tensor inputs = ids.to(at::kCPU).narrow(1, 0, 5).reshape({15}).to(at::kLong);
+  const at::Tensor padded = at::cat({Exact(table), at::zeros({1, 9}, at::kDouble)});
+  EXPECT_TRUE(at::equal(Exact(x), padded.index_select(0, inputs)));
+  const at::Tensor dtable = Empty({7, 9}, Statistics());
+  EmbeddingBackward(dx, ids, dtable, {}, false);
+  EmbeddingBackward(dx, ids, dtable, {}, true);
+  const at::Tensor want = at::zeros({8, 9}, at::kDouble).index_add(0, inputs, 2 * Exact(dx)).narrow(0, 0, 7);
+  EXPECT_LT(RelativeError(dtable, want), StatisticsTolerance());
+}
+
 TEST_P(EmbeddingTest, RepeatsBitwise) {
   const at::Tensor ids = TokensOn(Options(), 8, 100, 5), dx = Random({800, 24});
   const at::Tensor first = Empty({5, 24}, Statistics()), second = Empty({5, 24}, Statistics()),
@@ -116,6 +130,12 @@ TEST_P(LossTest, NUM_07_NotANumberShowsInTheLoss) {
   logits[1][13] = std::nan("");
   CrossEntropyForwardBackward(logits, ids, 0, 20, 1, losses, state);
   EXPECT_TRUE(std::isnan(Slot(state, kLossSum)));
+}
+
+TEST_P(LossTest, LargeGradientsOverflowInsteadOfSaturating) {
+  const at::Tensor ids = at::zeros({1, 3}, at::kInt).to(Options().device()), logits = Random({2, 20}), state = State();
+  CrossEntropyForwardBackward(logits, ids, 0, 20, 1e6, Empty({2}, Statistics()), state);
+  EXPECT_EQ(std::isinf(Exact(logits).abs().max().item<double>()), Type() == at::kHalf);
 }
 
 TRIREME_INSTANTIATE_KERNEL_TEST(EmbeddingTest);

@@ -31,7 +31,17 @@ std::vector<at::Tensor> Reductions() {
   EmbeddingBackward(dx, tokens, dtable, dpositions, false);
   SumOfSquares(x.view(-1), state);
   CrossEntropyForwardBackward(x, tokens, 0, width, 1, losses, state);
-  return {y, mean, rstd, dx, dweight, dbias, column_sums, dtable, dpositions, state, x};
+  const at::Tensor rms = at::empty({rows, width}), drms = at::empty({rows, width}), drms_weight = at::empty({width});
+  RmsNormForward(y, weight, 1e-5, rms, rstd);
+  RmsNormBackward(dy, y, rstd, weight, {}, drms, drms_weight, false);
+  const at::Tensor act = at::empty({rows, width / 2}), dgate_up = at::empty({rows, width});
+  SwiGluForward(y, act);
+  SwiGluBackward(y, act, dgate_up);
+  const at::Tensor qkv = y.clone(), dropped = at::empty({rows, width});
+  Rotate(qkv, {2, rows / 2, 3, 1, 60}, dy.narrow(1, 0, 30).contiguous(), y.narrow(1, 0, 30).contiguous(), 0, false);
+  Dropout(y, dy, {.probability = 0.3, .sequence_length = rows / 2}, dropped);
+  return {rms,  drms, drms_weight, act,   dgate_up,    qkv,    dropped,    y,     mean,
+          rstd, dx,   dweight,     dbias, column_sums, dtable, dpositions, state, x};
 }
 
 TEST(ThreadsTest, ResultsDoNotDependOnThreads) {
