@@ -41,6 +41,15 @@ std::vector<ModelSpec> PublishedModels() {
   throw Error(ErrorCode::kConfig, id, what, where, fix);
 }
 
+// Ids of the published vocabulary that a smaller one lacks are none.
+void SetVocabulary(ModelSpec& spec, int64_t vocab_size) {
+  spec.vocab_size = vocab_size;
+  for (std::optional<int64_t>* id : {&spec.bos_token_id, &spec.pad_token_id}) {
+    if (*id && **id >= vocab_size) id->reset();
+  }
+  std::erase_if(spec.eos_token_ids, [&](int64_t id) { return id >= vocab_size; });
+}
+
 void CheckShape(const ModelSpec& spec, const std::string& where) {
   constexpr int64_t kMostLayers = 30'000;
   if (spec.num_layers > kMostLayers) {
@@ -140,7 +149,7 @@ ModelSpec ResolveModel(const ModelFlags& flags, const std::string& init_from, in
                    : flags.model_name.empty() ? FromShapeFlags(flags)
                                               : NamedModel(flags.model_name);
   if (diagnostics.HasErrors()) return spec;
-  if (flags.vocab_size) spec.vocab_size = *flags.vocab_size;
+  if (flags.vocab_size) SetVocabulary(spec, *flags.vocab_size);
   if (flags.max_position_embeddings) spec.max_position_embeddings = *flags.max_position_embeddings;
   if (flags.untie) spec.tie_word_embeddings = false;
   CheckShape(spec, "--hidden-size");

@@ -50,11 +50,16 @@ Resolved Resolve(const TrainOptions& options, int64_t world_size, bool first_ran
   Resolved resolved;
   const int64_t tp_size = options.fill.tensor_model_parallel_size.value_or(1);
   ModelFlags flags = options.model;
-  if (flags.num_layers && !flags.vocab_size &&
-      !options.data_path.empty()) {  // a GPT of one's own takes the data's vocabulary
-    if (const auto tokenizer = data::LoadTokenizerInfo(options.data_path)) flags.vocab_size = tokenizer->vocab_size;
+  std::optional<data::TokenizerInfo> tokenizer;
+  if (flags.num_layers && !flags.vocab_size && !options.data_path.empty()) {
+    tokenizer = data::LoadTokenizerInfo(options.data_path);
+    if (tokenizer) flags.vocab_size = tokenizer->vocab_size;  // a GPT of one's own takes the data's vocabulary
   }
   resolved.model = ResolveModel(flags, options.init_from, tp_size, diagnostics);
+  if (tokenizer) {  // and the token between its documents
+    resolved.model.bos_token_id = tokenizer->eod_id;
+    resolved.model.eos_token_ids = {tokenizer->eod_id};
+  }
   ParseResult parsed = ParseConfigFile(options.deepspeed_config, options.fill, world_size, resolved.model.hidden_size);
   for (const Problem& problem : parsed.diagnostics.problems()) diagnostics.Add(problem);
   diagnostics.ThrowIfErrors();

@@ -64,6 +64,7 @@ StepWatch::StepWatch(const Config& config, bool speaks, std::function<std::strin
       scales_{InitialLossScale(config)} {
   if (config.fp16.enabled) {
     const LossScaling scaling = LossScalingOf(config);
+    floor_ = scaling.floor;
     kind_ = scaling.dynamic ? Kind::kDynamicScale : Kind::kStaticScale;
     if (scaling.dynamic) most_skips_ = std::max(most_skips_, static_cast<int64_t>(scaling.hysteresis));
   } else {
@@ -97,12 +98,11 @@ void StepWatch::Check(int64_t step, const StepResult& result) {
   without_cure_ = result.loss_scale < scale ? 0 : without_cure_ + 1;
   ++(kind_ == Kind::kDynamicScale && !applied_ ? skips_.calibrating : skips_.later);
   if (result.scale_exhausted) {
-    Fail(
-        "TRN007",
-        fmt::format("{} with the loss scale at {}, the smallest allowed; {} steps in a row were skipped; the last loss "
-                    "scales: {}",
-                    NotFinite(result), scale, in_a_row_, fmt::join(scales_.begin(), scales_.end() - 1, " ")),
-        step, CureAtFloor(result));
+    Fail("TRN007",
+         fmt::format("{} with the loss scale at {}, the smallest allowed; skipped steps in a row: {}; the last loss "
+                     "scales: {}",
+                     NotFinite(result), scale, in_a_row_, fmt::join(scales_.begin(), scales_.end() - 1, " ")),
+         step, CureAtFloor(result));
   }
   if (speaks_) TellSkip(step, result);
   if (without_cure_ < most_skips_) return;
@@ -121,7 +121,8 @@ void StepWatch::TellSkip(int64_t step, const StepResult& result) {
     scale = fmt::format(" | loss scale {} (static)", before);
   } else if (kind_ == Kind::kDynamicScale) {
     scale = fmt::format(" | loss scale {} -> {}", before, result.loss_scale);
-    if (result.loss_scale == before) scale += fmt::format(" (hysteresis now {})", result.hysteresis);
+    if (result.loss_scale == before)
+      scale += before == floor_ ? ", its floor" : fmt::format(" (hysteresis now {})", result.hysteresis);
   }
   const std::string line = fmt::format("step {}: skipped, {}{} | skipped {}, {} in a row", step, NotFinite(result),
                                        scale, result.skipped_steps, in_a_row_);

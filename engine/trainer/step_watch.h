@@ -44,6 +44,7 @@ class StepWatch {
   bool speaks_;
   std::function<std::string()> diagnose_;
   int64_t most_skips_;
+  double floor_ = 0;
   int64_t in_a_row_ = 0, without_cure_ = 0;
   bool applied_ = false;
   SkipCounts skips_;

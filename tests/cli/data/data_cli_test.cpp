@@ -70,6 +70,40 @@ TEST_F(DataCli, JsonLines) {
                  {"text.txt:1", "invalid JSON"});
 }
 
+TEST_F(DataCli, TrainsATokeniserAndUsesIt) {
+  const std::string tokenizer = (folder_ / "tokenizer.json").string(), input = (folder_ / "text.txt").string();
+  ExpectContains(Run({"train-tokenizer", "--input", input, "--vocab-size", "262", "--output", tokenizer, "--pattern",
+                      "qwen2", "--special-tokens", "<|endoftext|>", "<|im_end|>", "--workers", "2"}),
+                 {"262 tokens"});
+  ExpectContains(Run({"train-tokenizer", "--input", input, "--vocab-size", "5000", "--output", tokenizer}),
+                 {"5,000 tokens were wanted"});
+  ExpectContains(Run({"tokenize", "--input", input, "--output", prefix_, "--tokenizer", tokenizer}), {"4 documents"});
+  ExpectContains(Run({"info", prefix_}), {"bpe, vocabulary", "end of document 0"});
+  ExpectContains(Run({"verify", prefix_}), {"4 documents"});
+  const int64_t with_eod = IndexedDataset(prefix_).num_tokens();
+  Run({"build", "--input", input, "--output", prefix_, "--tokenizer", tokenizer, "--no-append-eod"});
+  EXPECT_EQ(IndexedDataset(prefix_).num_tokens(), with_eod - 4);
+  Fails({"build", "--input", input, "--output", prefix_, "--tokenizer", tokenizer, "--eod-token", "none"}, "DAT025",
+        65);
+  Fails({"build", "--input", input, "--output", prefix_, "--append-eod", "--no-append-eod"}, "DAT015", 2);
+  Fails({"build", "--input", input, "--output", prefix_, "--tokenizer", "byte", "--vocab-file", "v"}, "DAT015", 2);
+  Fails({"build", "--input", input, "--output", prefix_, "--vocab-file", "v"}, "DAT015", 2);
+  Fails({"train-tokenizer", "--input", input, "--vocab-size", "9", "--output", tokenizer}, "DAT026", 2);
+  Fails({"train-tokenizer", "--input", input, "--vocab-size", "900", "--pattern", "x", "--output", tokenizer}, "DAT026",
+        2);
+}
+
+TEST_F(DataCli, JsonKeysMakeADatasetEach) {
+  WriteAll(folder_ / "a.jsonl", "{\"title\": \"one\", \"body\": \"two three\"}\n");
+  const std::string input = (folder_ / "a.jsonl").string();
+  Run({"build", "--input", input, "--output", prefix_, "--json-keys", "title", "body"});
+  EXPECT_EQ(IndexedDataset(prefix_ + "_title").num_tokens(), 4);
+  EXPECT_EQ(IndexedDataset(prefix_ + "_body").num_tokens(), 10);
+  ExpectContains(Fails({"build", "--input", input, "--output", prefix_}, "DAT011", 65), {"no field \"text\""});
+  Fails({"build", "--input", input, (folder_ / "text.txt").string(), "--output", prefix_}, "DAT015", 2);
+  Fails({"build", "--input", (folder_ / "text.txt").string(), "--output", prefix_, "--json-keys", "a"}, "DAT015", 2);
+}
+
 TEST_F(DataCli, WrongInputs) {
   Build();
   Fails({}, "DAT015", 2);

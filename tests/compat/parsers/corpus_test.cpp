@@ -62,6 +62,8 @@ TEST(Corpus, TriplesOfDeepSpeed) {
   const Want wants[] = {
       {"DeepSpeed__examples__sdma_allgather__ds_config_zero3.json", 8, 1, 1},
       {"DeepSpeed__tests__model__BingBertSquad__deepspeed_bsz24_fp32_config.json", 24, 3, 1},
+      {"DeepSpeedExamples__training__imagenet__config__ds_fp16_config.json", 256, 32, 1},
+      {"gpt-neox__configs__125M-json.yml.json", 32, 4, 1},
   };
   for (const Want& want : wants) {
     const ParseResult r = ParseConfigFile(fs::path(TRIREME_TEST_DATA) / "corpus" / want.file, {}, 8, 4096);

@@ -81,7 +81,7 @@ TEST_P(AttentionTest, DecodingThroughACacheEqualsTheWholeSequence) {
     const at::Tensor qkv = Random({whole.tokens(), whole.width()});
     const at::Tensor want = Reference(Exact(qkv), whole).view({whole.micro_batch_size, 12, whole.query_width()});
     const std::vector<int64_t> cache_shape = {whole.micro_batch_size, whole.num_kv_heads, 15, whole.head_size};
-    const at::Tensor keys = Empty(cache_shape.vec()), values = Empty(cache_shape.vec());
+    const at::Tensor keys = Empty(cache_shape), values = Empty(cache_shape);
     const at::Tensor rows = qkv.view({whole.micro_batch_size, 12, whole.width()});
     int64_t past = 0;
     for (int64_t count : {5, 1, 1, 3, 2}) {

@@ -10,7 +10,7 @@ namespace {
 
 using testing::Contains;
 
-const std::vector<std::string> kLeast = {"--deepspeed_config", "ds.json", "--data-path", "tokens"};
+const std::vector<std::string> kLeast = {"--data-path", "tokens", "--deepspeed_config", "ds.json"};
 
 TrainOptions Train(std::vector<std::string> more) {
   more.insert(more.begin(), kLeast.begin(), kLeast.end());
@@ -103,6 +103,23 @@ TEST(Cli, InjectedOverflowsAreAListOfSteps) {
   for (const char* wrong : {"3,,4", "-1", "3;4", "x"}) {
     EXPECT_TRUE(Contains(TrainFailure({std::string("--inject-overflow=") + wrong}), "is no list of steps")) << wrong;
   }
+}
+
+TEST(Cli, DataPathIsAPrefixOrABlend) {
+  using Words = std::vector<std::string>;
+  const auto parse = [](const Words& words) {
+    Words args = {"--deepspeed_config", "ds.json", "--data-path"};
+    args.insert(args.end(), words.begin(), words.end());
+    args.insert(args.end(), {"--seq-length", "8"});
+    return ParseTrainFlags(args);
+  };
+  EXPECT_EQ(parse({"tokens"}).data_path, "tokens");
+  EXPECT_EQ(parse({"tokens"}).data_blend, Words{});
+  EXPECT_EQ(parse({"0.3", "a", "0.7", "b"}).data_path, "a");
+  EXPECT_EQ(parse({"0.3", "a", "0.7", "b"}).data_blend, (Words{"0.3", "a", "0.7", "b"}));
+  EXPECT_EQ(parse({"a", "b"}).data_path, "a");
+  EXPECT_EQ(parse({"a", "b"}).data_blend, (Words{"a", "b"}));
+  EXPECT_EQ(parse({"a", "b"}).seq_length, 8);
 }
 
 TEST(Cli, LocalRankOfTheEnvironmentDecides) {

@@ -136,6 +136,8 @@ TEST_F(HuggingFace, ResolveModelByEveryRoute) {
   EXPECT_FALSE(named.tie_word_embeddings);
   EXPECT_EQ(257, named.vocab_size);
   EXPECT_EQ(512, named.padded_vocab_size);
+  EXPECT_FALSE(named.bos_token_id) << "50256 is past this vocabulary";
+  EXPECT_TRUE(named.eos_token_ids.empty());
 
   ModelFlags shape;
   shape.num_layers = 3;
