@@ -62,7 +62,7 @@ void Progress::Print(const StepRecord& record) {
   const double rate = window_tokens_ / window_seconds_;
   std::string line = fmt::format(
       "step {}/{} | loss {:.4f} | lr {:.3e} | grad norm {:.3f} | {:.0f} tokens/s | {:.3f} TFLOP/s | memory {} | ETA {}",
-      record.step + 1, train_iters_, r.loss, record.lr, r.grad_norm, rate, rate * flops_per_token_ / 1e12,
+      record.step + 1, train_iters_, r.loss, record.lr, std::abs(r.grad_norm), rate, rate * flops_per_token_ / 1e12,
       FormatBytes(PeakMemoryBytes(trainer_.device())),
       FormatDuration(seconds_per_step_ * static_cast<double>(train_iters_ - record.step - 1)));
   if (trainer_.config().fp16.enabled) line += fmt::format(" | loss scale {:g}", r.loss_scale);
