@@ -1,12 +1,12 @@
 // Which units make up which stage of a pipeline. Methods and tie-breaking as DeepSpeed's PipelineModule has them, so
 // that a plan cuts where DeepSpeed cut.
 #include <fmt/core.h>
+#include <regex.h>
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <numeric>
-#include <regex>
 
 #include "engine/base/error.h"
 #include "engine/base/strings.h"
@@ -22,34 +22,51 @@ constexpr const char* kWhere = "trireme.pipeline.partition";
   throw Error(ErrorCode::kConfig, id, what, where, fix);
 }
 
+// POSIX's, extended and without regard to case, since LibTorch exports std::regex of another version of the library,
+// and a program that uses its own beside it dies.
+class Pattern {
+ public:
+  explicit Pattern(const std::string& text)
+      : error_(::regcomp(&compiled_, text.c_str(), REG_EXTENDED | REG_ICASE | REG_NOSUB)) {
+    if (error_ == 0) return;
+    char reason[200] = "";
+    ::regerror(error_, &compiled_, reason, sizeof reason);
+    Fail("PLN021", fmt::format("\"{}\" is no regular expression: {}", text, reason), kWhere,
+         "write for example type:block");
+  }
+  ~Pattern() {
+    if (error_ == 0) ::regfree(&compiled_);
+  }
+  Pattern(const Pattern&) = delete;
+  Pattern& operator=(const Pattern&) = delete;
+  bool Finds(const std::string& text) const { return ::regexec(&compiled_, text.c_str(), 0, nullptr, 0) == 0; }
+
+ private:
+  regex_t compiled_{};
+  int error_;
+};
+
+std::string KindOf(const UnitSpec& spec) {
+  return spec.kind == UnitKind::kEmbedding ? "embedding" : spec.kind == UnitKind::kHead ? "head" : "block";
+}
+
 std::vector<double> Weights(const std::vector<UnitLayout>& units, const std::string& method) {
   std::vector<double> weights;
-  std::regex pattern;
   if (method.starts_with(kType)) {
-    try {
-      pattern.assign(method.substr(kType.size()), std::regex::ECMAScript | std::regex::icase);
-    } catch (const std::regex_error& error) {
-      Fail("PLN021", fmt::format("\"{}\" holds no regular expression: {}", method, error.what()), kWhere,
-           "write for example type:block");
+    const Pattern pattern(method.substr(kType.size()));
+    for (const UnitLayout& unit : units) {
+      weights.push_back(pattern.Finds(KindOf(unit.spec)) || pattern.Finds(unit.spec.name) ? 1 : 0);
     }
-  } else if (method != "parameters" && method != "time") {
+    return weights;
+  }
+  if (method != "parameters" && method != "time") {
     Fail("PLN021", fmt::format("\"{}\" is no way to cut a model into stages", method), kWhere,
          "write uniform, parameters, time, type:REGEX, or layers:0,5,11 with each stage's first layer");
   }
   for (const UnitLayout& unit : units) {
-    if (method == "time") {
-      weights.push_back(unit.spec.forward_flops_per_token);
-    } else if (method == "parameters") {
-      double elements = 0;
-      for (const Segment& segment : unit.segments) elements += static_cast<double>(segment.count);
-      weights.push_back(elements);
-    } else {
-      const std::string_view kind = unit.spec.kind == UnitKind::kEmbedding ? "embedding"
-                                    : unit.spec.kind == UnitKind::kHead    ? "head"
-                                                                           : "block";
-      weights.push_back(
-          std::regex_search(kind.begin(), kind.end(), pattern) || std::regex_search(unit.spec.name, pattern) ? 1 : 0);
-    }
+    double elements = 0;
+    for (const Segment& segment : unit.segments) elements += static_cast<double>(segment.count);
+    weights.push_back(method == "time" ? unit.spec.forward_flops_per_token : elements);
   }
   return weights;
 }
