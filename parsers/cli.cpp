@@ -31,6 +31,8 @@ void AddFill(FlagSet& set, TrainFlags& f) {
   set.Add("fp16", "fp16.enabled", f.fp16);
   set.Add("tensor-model-parallel-size", "N", "tensor_parallel.tp_size", f.tensor_model_parallel_size);
   set.Add("pipeline-model-parallel-size", "N", "pipeline_parallel.pp_size", f.pipeline_model_parallel_size);
+  set.Add("sequence-parallel", "trireme.sequence_parallel: norms and residuals split over the tp ranks",
+          f.sequence_parallel);
   set.Add("fp64", "double precision throughout, to compare layouts", f.fp64);
   set.Add("strict", "warnings about the config are errors", f.strict);
 }

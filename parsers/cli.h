@@ -26,6 +26,7 @@ struct TrainFlags {
   std::optional<int64_t> train_iters;      // "auto" of scheduler.params.total_num_steps
   std::optional<int64_t> tensor_model_parallel_size;    // tensor_parallel.tp_size
   std::optional<int64_t> pipeline_model_parallel_size;  // pipeline_parallel.pp_size
+  bool sequence_parallel = false;                       // trireme.sequence_parallel
   std::optional<int64_t> seed;
   bool bf16 = false;    // bf16.enabled
   bool fp16 = false;    // fp16.enabled

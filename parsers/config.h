@@ -127,10 +127,21 @@ struct ZeroConfig {
 
 struct TensorParallelConfig {
   int64_t tp_size = 1;
+  // Norms and the residual stream are split along the tokens (arXiv:2205.05198): "trireme": {"sequence_parallel":
+  // true}, or --sequence-parallel.
+  bool sequence_parallel = false;
 };
 
+// In which order a pipeline's ranks work on micro-batches (engine/schedule/pipeline_order.h).
+enum class PipelineSchedule { kGPipe, kOneForwardOneBackward, kZeroBubble };
+
+// pp_size in "pipeline_parallel"; the others in "trireme": {"pipeline": {...}}, or DeepSpeed's "pipeline.partition".
 struct PipelineParallelConfig {
   int64_t pp_size = 1;
+  int64_t virtual_stages = 1;  // stages of one rank; more than 1: interleaved
+  PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
+  // "uniform", "parameters", "time", "type:REGEX", or by hand "layers:0,5,11": the first decoder layer of each stage.
+  std::string partition = "parameters";
 };
 
 // kTokens: loss and gradients are means over all tokens of the step. kPerMicrobatch: the mean of the micro-batches'

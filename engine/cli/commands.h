@@ -29,6 +29,7 @@ inline constexpr auto kCommands = std::to_array<Command>({
     {"convert", "a checkpoint into a Hugging Face folder", Program::kTrireme},
     {"generate", "continue texts with a model", Program::kEngine},
     {"eval", "a model's loss, perplexity and bits per byte over a text", Program::kEngine},
+    {"selfcheck", "whether all layouts train alike on this machine", Program::kEngine},
 });
 
 struct Handler {
@@ -56,8 +57,9 @@ int RunInspect(Arguments arguments);  // inspect.cpp
 int RunConvert(Arguments arguments);  // convert.cpp
 
 // `trireme-engine`, which `trireme` starts from its own folder (engine_exec.h).
-int RunTrain(Arguments arguments);     // train.cpp
-int RunGenerate(Arguments arguments);  // generate.cpp
-int RunEval(Arguments arguments);      // eval.cpp
+int RunTrain(Arguments arguments);      // train.cpp
+int RunGenerate(Arguments arguments);   // generate.cpp
+int RunEval(Arguments arguments);       // eval.cpp
+int RunSelfcheck(Arguments arguments);  // selfcheck.cpp
 
 }  // namespace trireme::cli

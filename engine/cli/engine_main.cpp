@@ -20,6 +20,7 @@ using trireme::cli::Handler;
 constexpr auto kHandlers = std::to_array<Handler>({
     {"train", trireme::cli::RunTrain},
     {"generate", trireme::cli::RunGenerate},
+    {"selfcheck", trireme::cli::RunSelfcheck},
     {"eval", trireme::cli::RunEval},
 });
 static_assert(trireme::cli::RunsAllOf(trireme::cli::Program::kEngine, kHandlers));

@@ -160,7 +160,7 @@ class Watch {
 };
 
 LossSums OfAllRanks(const LossSums& mine, RankWorld& world) {
-  const auto sum = [&](double value) { return SumOver(*world.dp, world.device, value); };
+  const auto sum = [&](double value) { return SumOver(*world.world, world.device, value); };
   LossSums all;
   all.nats = sum(mine.nats);
   all.tokens = std::llround(sum(static_cast<double>(mine.tokens)));

@@ -80,6 +80,31 @@ void PrintUnits(const Plan& plan) {
   Line("units", fmt::format("{}: {} elements; with padding {}", plan.num_units(), text, FormatCount(padded)));
 }
 
+// One line a pipeline rank: what it holds, and its memory.
+void PrintStages(const Plan& plan) {
+  const int pp = plan.topology.pp_size;
+  if (pp == 1) return;
+  const double m = static_cast<double>(plan.batch.num_micro_batches), v = plan.virtual_stages;
+  const double bubble = (pp - 1) / (v * m + pp - 1);
+  Line("pipeline", fmt::format("{} ranks x {} stages, {}; bubble of equal stages {:.1f} %", pp, plan.virtual_stages,
+                               plan.pipeline_schedule == PipelineSchedule::kGPipe        ? "gpipe"
+                               : plan.pipeline_schedule == PipelineSchedule::kZeroBubble ? "zero-bubble, at most"
+                                                                                         : "1f1b",
+                               100 * bubble));
+  for (int rank = 0; rank < pp; ++rank) {
+    std::string text;
+    for (int stage = rank; stage < plan.num_stages(); stage += pp) {
+      const UnitRange& units = plan.stages[static_cast<size_t>(stage)];
+      text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", plan.units[static_cast<size_t>(units.first)].spec.name,
+                          units.first == units.last ? "" : " to ",
+                          units.first == units.last ? "" : plan.units[static_cast<size_t>(units.last)].spec.name);
+    }
+    if (plan.tied_across_stages() && rank == plan.PpRankOf(plan.head())) text += ", a copy of the tied embedding";
+    Line("", fmt::format("rank {}: {}; {}", rank, text,
+                         FormatBytes(plan.memory_of_pp_rank[static_cast<size_t>(rank)].total())));
+  }
+}
+
 void PrintBuckets(const Plan& plan) {
   int64_t least = INT64_MAX, most = 0;
   for (const UnitRange& bucket : plan.buckets) {
@@ -102,7 +127,7 @@ void PrintMemory(const Plan& plan) {
     return stage >= from ? fmt::format("1/{} of the model", plan.topology.dp_size)
                          : std::string("replicated: the whole model");
   };
-  fmt::print("memory of one rank\n");
+  fmt::print("memory of {}\n", plan.topology.pp_size == 1 ? "one rank" : "the fullest rank");
   row("weights", m.weights, shared(3));
   row("gradients", m.gradients, shared(2));
   if (plan.separate_master) row("master weights", m.master_weights, shared(1));
@@ -118,9 +143,12 @@ void PrintMemory(const Plan& plan) {
 }
 
 void PrintTraffic(const Plan& plan) {
-  Line("traffic", fmt::format("each rank sends {} a step: gathers of weights {}, reductions of gradients {}",
-                              FormatBytes(plan.traffic.gather + plan.traffic.reduce), FormatBytes(plan.traffic.gather),
-                              FormatBytes(plan.traffic.reduce)));
+  const TrafficAccount& t = plan.traffic;
+  std::string text =
+      fmt::format("each rank sends {} a step: gathers of weights {}, reductions of gradients {}",
+                  FormatBytes(t.gather + t.reduce + t.transfer), FormatBytes(t.gather), FormatBytes(t.reduce));
+  if (t.transfer > 0) text += fmt::format(", transfers between stages {}", FormatBytes(t.transfer));
+  Line("traffic", text);
   double forward = 0;
   for (const UnitLayout& unit : plan.units) forward += unit.spec.forward_flops_per_token;
   const double tokens = static_cast<double>(plan.batch.tokens_per_step());
@@ -183,6 +211,7 @@ int RunPlan(Arguments arguments) {
   PrintBatch(plan, options);
   PrintTypes(plan);
   PrintUnits(plan);
+  PrintStages(plan);
   PrintBuckets(plan);
   PrintMemory(plan);
   PrintTraffic(plan);

@@ -157,8 +157,8 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
                           fp16.loss_scale_window, LossScalingOf(trainer.config()).hysteresis, fp16.min_loss_scale));
   }
   log::Info("planned per rank: {} in all ({} of it for the step); allocated {}; {} steps to {}",
-            FormatBytes(trainer.planned_bytes()),
-            FormatBytes(plan.memory.arena + plan.memory.workspace + plan.memory.pool),
+            FormatBytes(trainer.planned().total()),
+            FormatBytes(trainer.planned().arena + trainer.planned().workspace + trainer.planned().pool),
             FormatBytes(trainer.allocated_bytes()), options.train_iters,
             options.save.empty() ? "no checkpoint folder (--save)" : options.save);
 }
@@ -322,7 +322,7 @@ class Run {
     }
     log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done,
               trainer_.consumed_samples(), FormatBytes(PeakMemoryBytes(trainer_.device())),
-              FormatBytes(trainer_.planned_bytes()));
+              FormatBytes(trainer_.planned().total()));
     return 0;
   }
 

@@ -26,6 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kWatchPause{100};  // between two looks of the watchdog
 constexpr milliseconds kStalled{5000};  // an operation in flight for this long asks the store whether a peer has failed
+constexpr milliseconds kSpin{5};        // a launch that takes longer is asked about once a millisecond
 constexpr milliseconds kFinalize{10'000};  // given to an orderly end
 
 void CheckCuda(cudaError_t status, const char* call) {
@@ -262,16 +263,21 @@ void NcclCommunicator::Kill() noexcept {
 }
 
 void NcclCommunicator::Settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const std::string& text) {
-  const auto deadline = Clock::now() + timeout_;
+  const auto begin = Clock::now(), deadline = begin + timeout_;
   for (int tries = 0; result == ncclInProgress; ++tries) {
     if (Clock::now() > deadline) {
       Report(lock, "COM012", text,
              fmt::format("{} waited {:.1f} s in NCCL", text, std::chrono::duration<double>(timeout_).count()),
              "look at the logs of the other ranks; NCCL_DEBUG=INFO shows what it waits for");
     }
-    if (tries > 100) {
+    if (tries > 0) {
       lock.unlock();
-      std::this_thread::sleep_for(milliseconds(1));
+      // NCCL hands each launch to a thread of its own: a good one takes some ten microseconds.
+      if (Clock::now() - begin < kSpin) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
       lock.lock();
       ThrowIfFailed();  // aborted meanwhile: the communicator is gone
     }

@@ -51,7 +51,7 @@ at::Tensor Executor::View(const BufferUse& use) const {
     default:
       break;
   }
-  const int64_t tokens = plan.batch.tokens_per_micro_batch(), hidden = plan.model.hidden_size;
+  const int64_t tokens = plan.boundary_tokens(), hidden = plan.model.hidden_size;
   const auto arena = [&](DType dtype, at::IntArrayRef shape) {
     int64_t elements = 1;
     for (const int64_t extent : shape) elements *= extent;
@@ -71,6 +71,7 @@ at::Tensor Executor::View(const BufferUse& use) const {
     case BufferKind::kBoundaryGradient:
       return arena(plan.dtypes.compute, {tokens, hidden});
     case BufferKind::kSaved:
+    case BufferKind::kDeferred:
       return arena(DType::kUInt8, {use.bytes});
     case BufferKind::kGradient:
       return arena(plan.dtypes.accumulate, {unit().padded_elements});
@@ -105,10 +106,24 @@ std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled)
       case Op::kForward:
       case Op::kRecompute:
       case Op::kBackward:
+      case Op::kBackwardInput:
+      case Op::kBackwardWeight:
         BindUnit(source, bound);
+        break;
+      case Op::kSend:
+      case Op::kRecv:
+        BindTransfer(source, *program);
         break;
       case Op::kReduce:
         BindReduce(source, bound);
+        break;
+      case Op::kTpReduce:
+        for (const BufferUse& use : source.writes) {
+          for (const Segment& segment : parts_.plan->units[static_cast<size_t>(use.key.unit)].segments) {
+            if (segment.parameter.split()) continue;
+            bound.replicated.push_back(View(use).narrow(0, segment.begin, segment.count));
+          }
+        }
         break;
       case Op::kGather:
         for (const BufferUse& use : source.writes) {
@@ -127,12 +142,16 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
   const Instruction& instruction = source.instruction;
   const int u = instruction.units.first;
   const UnitSpec& spec = plan.units[static_cast<size_t>(u)].spec;
-  const bool backward = instruction.op == Op::kBackward, train = bound.program_kind == ProgramKind::kTrain;
+  const bool backward =
+      instruction.op == Op::kBackward || instruction.op == Op::kBackwardInput || instruction.op == Op::kBackwardWeight;
+  const bool train = bound.program_kind == ProgramKind::kTrain;
   UnitArgs& args = bound.args;
   args.micro_batch_size = plan.batch.micro_batch_size;
   args.sequence_length = plan.batch.sequence_length;
   args.step_state = parts_.state->step_state();
   args.workspace = workspace_;
+  args.tp = tensor_parallel_.get();
+  args.sequence_parallel = plan.sequence_parallel;
   const auto view = [&](const std::vector<BufferUse>& uses, BufferKind kind, int unit, at::Tensor& out) {
     if (const BufferUse* use = Find(uses, kind, unit)) out = View(*use);
   };
@@ -148,6 +167,8 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
   view(source.writes, BufferKind::kBoundary, u, args.output);
   view(source.reads, BufferKind::kBoundaryGradient, u, args.output_gradient);
   view(source.writes, BufferKind::kBoundaryGradient, u - 1, args.input_gradient);
+  view(source.writes, BufferKind::kDeferred, u, args.deferred);
+  view(source.reads, BufferKind::kDeferred, u, args.deferred);
   const std::vector<BufferUse>& holds_saved = backward ? source.reads : source.writes;
   if (const BufferUse* use = Find(holds_saved, BufferKind::kSaved, u); use != nullptr) {
     args.saved = SavedOf(*use);
@@ -164,7 +185,26 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
     (tied ? args.tied_gradients : args.gradients) = View(use);
     (tied ? args.add_tied_gradients : args.add_gradients) = !use.first_add;
     (tied ? bound.zero_tied_gaps : bound.zero_gaps) = use.first_add && use.key.kind == BufferKind::kGradient;
+    // Each half of a split backward pass writes a part of the unit's gradients.
+    if (use.first_add && instruction.op == Op::kBackwardInput) {
+      bound.zero_all = args.add_gradients = true;
+      bound.zero_gaps = false;
+    }
   }
+}
+
+// The first transfer of a post carries out all of them.
+void Executor::BindTransfer(const CompiledInstruction& source, BoundProgram& program) {
+  const Instruction& instruction = source.instruction;
+  const bool sends = instruction.op == Op::kSend;
+  size_t first = program.instructions.size() - 1;
+  while (first > 0) {
+    const Instruction& before = program.instructions[first - 1]->compiled->instruction;
+    if (before.group != Group::kPp || before.post != instruction.post) break;
+    --first;
+  }
+  program.instructions[first]->transfers.push_back(
+      {sends, instruction.peer, View(sends ? source.reads.at(0) : source.writes.at(0))});
 }
 
 void Executor::BindReduce(const CompiledInstruction& source, Bound& bound) {

@@ -32,16 +32,25 @@ struct Executor::ReducedUnit {
   bool add = false;
 };
 
+struct Executor::PostedTransfer {
+  bool sends = false;
+  int peer = 0;  // pipeline rank
+  at::Tensor tensor;
+};
+
 struct Executor::Bound {
   const CompiledInstruction* compiled = nullptr;
   ProgramKind program_kind = ProgramKind::kTrain;
   UnitArgs args;                                   // Forward, Recompute, Backward
   at::Tensor tokens;                               // Load
   bool zero_gaps = false, zero_tied_gaps = false;  // first add into a transient gradient
+  bool zero_all = false;                           // first half of a split backward pass
   bool resets_evaluation = false;                  // first head of an evaluation
   bool drops_pool = false;                         // the saved tensors of LibTorch end here
   std::vector<at::Tensor> gathered;                // Gather at ZeRO 3, one a unit
   std::vector<ReducedUnit> reduced;                // Reduce, one a unit
+  std::vector<at::Tensor> replicated;              // TpReduce: gradients of what every tp rank has whole
+  std::vector<PostedTransfer> transfers;           // Send, Recv: of the whole post, at its first instruction
 };
 
 struct Executor::BoundProgram {

@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/execute/bound_program.h"
+#include "engine/execute/tensor_lane.h"
 #include "engine/kernels/kernels.h"
 
 namespace trireme {
@@ -38,6 +39,7 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
     : parts_(parts), units_(std::move(units)) {
   const Plan& plan = *parts_.plan;
   const at::Device device = parts_.state->device();
+  if (parts_.tp != nullptr) tensor_parallel_ = MakeTensorLane(*parts_.tp, device);
   const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
   arena_ = at::empty({std::max<int64_t>(1, std::max(train.arena_bytes, eval.arena_bytes))}, bytes);
   for (const UnitLayout& unit : plan.units) {
@@ -48,7 +50,7 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
       if (next > end) gaps_.back().emplace_back(end, next - end);
     }
   }
-  workspace_ = at::empty({std::max<int64_t>(1, WorkspaceBytes(plan))}, bytes);
+  workspace_ = at::empty({std::max<int64_t>(1, WorkspaceBytes(plan, parts_.state->pp_rank()))}, bytes);
   last_use_.resize(1 + static_cast<size_t>(BufferKind::kStepState) * plan.units.size());
   train_ = Bind(std::move(train));
   eval_ = Bind(std::move(eval));
@@ -57,15 +59,14 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
     slots_.back()->host_state = HostBuffer({kStepStateSize}, at::kDouble, device.is_cuda());
   }
   const auto run = [this](const LaneWork& work, CommStream stream) { RunInstruction(work, stream); };
-  lanes_ =
-      device.is_cuda() ? Lanes::MakeCuda(device.index(), run) : Lanes::MakeCpu(run, [this] { parts_.dp->Abort(); });
+  lanes_ = device.is_cuda() ? Lanes::MakeCuda(device.index(), run) : Lanes::MakeCpu(run, [this] { Abort(); });
 }
 
 // Other ranks count on what was issued: it is finished, unless an error ends this rank, which then must not leave them
 // waiting.
 Executor::~Executor() {
   if (std::uncaught_exceptions() > exceptions_at_start_) {
-    parts_.dp->Abort();
+    Abort();
     return;
   }
   try {
@@ -129,13 +130,18 @@ void Executor::NoteUses(const CompiledInstruction& compiled, Ticket ticket) {
 
 void Executor::Issue(BoundProgram& program, size_t end) {
   Slot& slot = *program.context->slot;
-  for (; program.next < end; ++program.next) {
+  while (program.next < end) {
     Bound& bound = *program.instructions[program.next];
     const CompiledInstruction& compiled = *bound.compiled;
-    const LaneWaits waits = WaitsOf(program, compiled);
+    // Transfers of one post are one piece of work.
+    const size_t last = program.next + std::max<size_t>(1, bound.transfers.size());
+    LaneWaits waits{};
+    for (size_t i = program.next; i < last; ++i) JoinInto(waits, WaitsOf(program, *program.instructions[i]->compiled));
     const Ticket ticket = lanes_->Issue(compiled.instruction.lane, {&compiled, program.context, &bound}, waits);
-    program.tickets[program.next] = ticket;
-    NoteUses(compiled, ticket);
+    for (; program.next < last; ++program.next) {
+      program.tickets[program.next] = ticket;
+      NoteUses(*program.instructions[program.next]->compiled, ticket);
+    }
     if (compiled.instruction.op == Op::kCopyDown) slot.done = ticket;
   }
   CheckHealth();
@@ -168,12 +174,27 @@ void Executor::Drain() {
   CheckHealth();
 }
 
+std::vector<Communicator*> Executor::Groups() const {
+  std::vector<Communicator*> groups = {parts_.world};
+  for (Communicator* group : {parts_.dp, parts_.pp, parts_.tp, parts_.tie}) {
+    if (group != nullptr && group != parts_.world) groups.push_back(group);
+  }
+  return groups;
+}
+
+void Executor::Abort() {
+  for (Communicator* group : Groups()) group->Abort();
+}
+
 // On a GPU a collective that was aborted leaves its stream running, with garbage behind it: only this tells.
 void Executor::CheckHealth() {
-  if (parts_.dp->size() > 1) parts_.dp->CheckHealth();
+  for (Communicator* group : Groups()) {
+    if (group->size() > 1) group->CheckHealth();
+  }
 }
 
 double Executor::ForwardPiece(StepInputs inputs, int64_t micro_batch) {
+  TRIREME_CHECK(parts_.plan->topology.pp_size == 1, "forward, backward and step by hand need one pipeline stage");
   BoundProgram& program = *train_;
   if (micro_batch == 0) {
     StartRun(program, std::move(inputs));
@@ -216,7 +237,19 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
     case Op::kForward:
     case Op::kRecompute:
     case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
       RunUnit(bound, step);
+      break;
+    case Op::kSend:
+    case Op::kRecv:
+      RunTransfers(bound, stream);
+      break;
+    case Op::kTpReduce:
+      RunTpReduce(bound);
+      break;
+    case Op::kTieReduce:
+      parts_.tie->AllReduce(parts_.state->own_gradient(0), ReduceOp::kSum, stream);
       break;
     case Op::kGather:
       RunGather(bound, stream);
@@ -272,14 +305,23 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
   const int u = instruction.units.first;
   if (bound.zero_gaps) ZeroGaps(u, args.gradients);
   if (bound.zero_tied_gaps) ZeroGaps(0, args.tied_gradients);
+  if (bound.zero_all) args.gradients.zero_();
   args.gradient_scale = step.inputs.loss_factor / static_cast<double>(parts_.plan->batch.tokens_per_step());
   if (bound.resets_evaluation) args.step_state.narrow(0, kEvalLossSum, 2).zero_();
   if (bound.program_kind == ProgramKind::kTrain) args.dropout = DropoutOf(step, instruction.micro_batch);
   Unit& unit = *units_[static_cast<size_t>(u)];
-  if (instruction.op == Op::kBackward) {
-    unit.Backward(args);
-  } else {
-    unit.Forward(args);
+  switch (instruction.op) {
+    case Op::kBackward:
+      unit.Backward(args);
+      break;
+    case Op::kBackwardInput:
+      unit.BackwardInput(args);
+      break;
+    case Op::kBackwardWeight:
+      unit.BackwardWeight(args);
+      break;
+    default:
+      unit.Forward(args);
   }
   if (bound.drops_pool && args.saved != nullptr) args.saved->pool.clear();
 }
@@ -293,6 +335,23 @@ void Executor::RunGather(const Bound& bound, CommStream stream) {
     parts_.dp->AllGather(parts_.state->own_weights(u), whole, stream);
   }
   parts_.dp->GroupEnd();
+}
+
+void Executor::RunTpReduce(const Bound& bound) {
+  for (const at::Tensor& gradient : bound.replicated) tensor_parallel_->AllReduce(gradient, ReduceOp::kSum);
+  tensor_parallel_->Wait();
+}
+
+void Executor::RunTransfers(const Bound& bound, CommStream stream) {
+  parts_.pp->GroupStart();
+  for (const PostedTransfer& transfer : bound.transfers) {
+    if (transfer.sends) {
+      parts_.pp->Send(transfer.tensor, transfer.peer, stream);
+    } else {
+      parts_.pp->Recv(transfer.tensor, transfer.peer, stream);
+    }
+  }
+  parts_.pp->GroupEnd();
 }
 
 void Executor::RunReduce(const Bound& bound, CommStream stream) {
@@ -323,20 +382,17 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
   const Plan& plan = *parts_.plan;
   const at::Tensor& scalars = state.step_state();
   if (bound.compiled->instruction.lane == Lane::kCompute) {
-    for (int u = 0; u < state.num_units(); ++u) {
-      // Each element counts once over the ranks: where every rank holds the whole gradient, each takes its share.
-      const int64_t share = plan.units[static_cast<size_t>(u)].shard_elements;
-      kernels::SumOfSquares(plan.effective_zero_stage == 0 && plan.topology.dp_size > 1
-                                ? state.gradient_sum(u).narrow(0, state.dp_rank() * share, share)
-                                : state.own_gradient(u),
-                            scalars);
+    for (const int u : state.held_units()) {
+      for (const ElementRange& range : state.norm_ranges(u)) {
+        kernels::SumOfSquares(state.own_gradient(u).narrow(0, range.begin, range.size()), scalars);
+      }
     }
     return;
   }
   const bool train = bound.program_kind == ProgramKind::kTrain;
-  if (parts_.dp->size() > 1) {
-    parts_.dp->AllReduce(train ? scalars.narrow(0, kLossSum, 4) : scalars.narrow(0, kEvalLossSum, 2), ReduceOp::kSum,
-                         stream);
+  if (parts_.world->size() > 1) {
+    parts_.world->AllReduce(train ? scalars.narrow(0, kLossSum, 4) : scalars.narrow(0, kEvalLossSum, 2), ReduceOp::kSum,
+                            stream);
   }
   if (!train) return;
   kernels::FinishStepStats(scalars, {.nominal_tokens = static_cast<double>(plan.batch.tokens_per_step()),

@@ -16,6 +16,7 @@
 #include "engine/execute/lanes.h"
 #include "engine/execute/trace.h"
 #include "engine/kernels/step_state.h"
+#include "engine/model/tensor_parallel.h"
 #include "engine/model/unit.h"
 #include "engine/schedule/compile.h"
 #include "engine/zero/rank_state.h"
@@ -50,7 +51,11 @@ struct ExecutorParts {
   const Plan* plan = nullptr;
   RankState* state = nullptr;
   const Updater* updater = nullptr;
-  Communicator* dp = nullptr;  // also the world, at pp = tp = 1
+  Communicator* world = nullptr;
+  Communicator* dp = nullptr;   // may be the world's
+  Communicator* pp = nullptr;   // null at pp 1
+  Communicator* tp = nullptr;   // null at tp 1
+  Communicator* tie = nullptr;  // null on ranks without a tied weight that lies on two stages
   double gradient_clipping = 0;
   LossScaling loss_scaling = {};
   uint64_t dropout_seed = 0;
@@ -85,11 +90,13 @@ class Executor {
   struct Bound;  // bound_program.h
   struct BoundProgram;
   struct ReducedUnit;
+  struct PostedTransfer;
   struct Slot;
 
  private:
   std::unique_ptr<BoundProgram> Bind(CompiledProgram program);
   void BindUnit(const CompiledInstruction& source, Bound& bound);
+  void BindTransfer(const CompiledInstruction& source, BoundProgram& program);
   void BindReduce(const CompiledInstruction& source, Bound& bound);
   Saved* SavedOf(const BufferUse& use);
   at::Tensor View(const BufferUse& use) const;
@@ -105,11 +112,16 @@ class Executor {
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
+  void RunTpReduce(const Bound& bound);
+  void RunTransfers(const Bound& bound, CommStream stream);
+  std::vector<Communicator*> Groups() const;
+  void Abort();
   void CheckHealth();
   void ZeroGaps(int unit, const at::Tensor& gradients) const;
 
   ExecutorParts parts_;
   std::vector<std::unique_ptr<Unit>> units_;
+  std::unique_ptr<TensorParallel> tensor_parallel_;             // null at tp 1
   std::vector<std::vector<std::pair<int64_t, int64_t>>> gaps_;  // of each unit's flat buffer: begin, count
   at::Tensor arena_, workspace_;
   std::map<std::pair<BufferKey, int64_t>, std::unique_ptr<Saved>>

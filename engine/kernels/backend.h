@@ -43,6 +43,11 @@ struct Backend {
   // train: logits become gradients, kLossSum and kTokens grow; else kEvalLossSum and kEvalTokens.
   static void CrossEntropy(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, int64_t vocab_size,
                            double gradient_scale, const at::Tensor& row_losses, const at::Tensor& state, bool train);
+  static void VocabularyStatistics(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                                   const VocabularyPart& part, const at::Tensor& maxima, const at::Tensor& sums);
+  static void VocabularyLoss(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                             const VocabularyPart& part, const at::Tensor& maxima, const at::Tensor& sums,
+                             double gradient_scale, const at::Tensor& state, bool train);
   static void SumOfSquares(const at::Tensor& gradient, const at::Tensor& state);
   static void FinishStepStats(const at::Tensor& state, const StepStatsOptions& options);
   static void AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,

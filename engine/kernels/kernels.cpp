@@ -181,10 +181,10 @@ void Dropout(const at::Tensor& x, const at::Tensor& residual, const DropoutKey& 
   if (residual.defined()) CheckElementwise(x, {&residual});
   const double threshold = std::ceil(key.probability * 0x1p32);
   TRIREME_CHECK(threshold >= 0 && threshold < 0x1p32, fmt::format("dropout of probability {}", key.probability));
-  TRIREME_CHECK(key.sequence_length > 0 && x.size(0) % key.sequence_length == 0 && key.first_channel % 4 == 0 &&
-                    key.site >= 0 && key.site < 4,
-                fmt::format("dropout of {} rows in sequences of {}, from channel {}, at site {}", x.size(0),
-                            key.sequence_length, key.first_channel, key.site));
+  TRIREME_CHECK(
+      key.sequence_length > 0 && key.first_row >= 0 && key.first_channel % 4 == 0 && key.site >= 0 && key.site < 4,
+      fmt::format("dropout of {} rows in sequences of {}, from channel {}, at site {}", x.size(0), key.sequence_length,
+                  key.first_channel, key.site));
   const auto step = static_cast<uint64_t>(key.step);
   const PhiloxWords mixed = Philox({{LowWord(step), HighWord(step), 0, 0}}, LowWord(key.seed), HighWord(key.seed));
   const DropoutMask mask{.key_0 = mixed.words[0],
@@ -193,6 +193,7 @@ void Dropout(const at::Tensor& x, const at::Tensor& residual, const DropoutKey& 
                          .layer_site = static_cast<uint32_t>(4 * key.layer + key.site),
                          .first_sample = static_cast<uint64_t>(key.first_sample),
                          .first_position = static_cast<uint64_t>(key.first_position),
+                         .first_row = key.first_row,
                          .threshold = static_cast<uint32_t>(threshold),
                          .scale = 1 / (1 - key.probability)};
   TRIREME_RUN(x, Dropout, x, residual, mask, key.sequence_length, y);
@@ -318,6 +319,36 @@ void CrossEntropyForwardBackward(const at::Tensor& logits, const at::Tensor& tok
 void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, int64_t vocab_size,
                          const at::Tensor& row_losses, const at::Tensor& state) {
   CrossEntropy(logits, tokens, first_row, vocab_size, 0, row_losses, state, false);
+}
+
+void CheckVocabulary(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, const VocabularyPart& part,
+                     const at::Tensor& maxima, const at::Tensor& sums) {
+  CheckTokens(tokens);
+  const int64_t rows = logits.size(0), all_rows = tokens.size(0) * (tokens.size(1) - 1);
+  const at::ScalarType type = AccumulateScalar(logits.scalar_type());
+  CheckShape(logits, {rows, logits.size(1)}, "logits");
+  CheckShape(maxima, {rows}, "maxima");
+  CheckShape(sums, {2, rows}, "sums");
+  CheckType(maxima, type, "maxima");
+  CheckType(sums, type, "sums");
+  TRIREME_CHECK(
+      first_row >= 0 && first_row + rows <= all_rows && part.first_id >= 0 && part.vocab_size > 0,
+      fmt::format("rows {}+{} of {}, ids from {} of {}", first_row, rows, all_rows, part.first_id, part.vocab_size));
+  CheckSameDevice(logits, {&tokens, &maxima, &sums});
+}
+
+void VocabularyStatistics(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                          const VocabularyPart& part, const at::Tensor& maxima, const at::Tensor& sums) {
+  CheckVocabulary(logits, tokens, first_row, part, maxima, sums);
+  TRIREME_RUN(logits, VocabularyStatistics, logits, tokens, first_row, part, maxima, sums);
+}
+
+void VocabularyLoss(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, const VocabularyPart& part,
+                    const at::Tensor& maxima, const at::Tensor& sums, double gradient_scale, const at::Tensor& state,
+                    bool train) {
+  CheckVocabulary(logits, tokens, first_row, part, maxima, sums);
+  CheckState(state);
+  TRIREME_RUN(logits, VocabularyLoss, logits, tokens, first_row, part, maxima, sums, gradient_scale, state, train);
 }
 
 void InitStepState(const at::Tensor& state, double loss_scale, double hysteresis) {

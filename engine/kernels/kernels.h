@@ -104,8 +104,8 @@ void AttentionDecode(const at::Tensor& qkv, const AttentionShape& shape, const a
 
 // ---- Dropout whose mask is a function of what is dropped, not of who computes it: no layout, split or recomputation
 // changes it. Philox4x32-10 (Salmon et al., SC11): channel c of a row takes word c % 4 at counter (c / 4, position,
-// sample, 4 * layer + site) and is kept where that word >= probability * 2^32. The key mixes seed and step: words 0 and 1
-// at counter (step's low word, its high word, 0, 0) under the key (seed's low word, its high word).
+// sample, 4 * layer + site) and is kept where that word >= probability * 2^32. The key mixes seed and step: words 0 and
+// 1 at counter (step's low word, its high word, 0, 0) under the key (seed's low word, its high word).
 struct DropoutKey {
   double probability = 0;
   uint64_t seed = 0;
@@ -115,6 +115,8 @@ struct DropoutKey {
   int site = 0;              // which dropout of the layer
   int64_t sequence_length = 0;
   int64_t first_position = 0, first_channel = 0;  // of element (0, 0); first_channel is a multiple of 4
+  int64_t first_row =
+      0;  // row r of the call is row first_row + r of the micro-batch: (b, s) = that / and % sequence_length
 };
 // y = (residual, where defined) + x / (1 - probability) where kept, else 0. x, y, residual: [T, width]; y may be x.
 void Dropout(const at::Tensor& x, const at::Tensor& residual, const DropoutKey& key, const at::Tensor& y);
@@ -140,6 +142,27 @@ void CrossEntropyForwardBackward(const at::Tensor& logits, const at::Tensor& tok
 // Evaluation: logits are kept; state[kEvalLossSum], state[kEvalTokens] grow.
 void CrossEntropyForward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, int64_t vocab_size,
                          const at::Tensor& row_losses, const at::Tensor& state);
+
+// ---- Cross entropy over ranks that hold a part of the vocabulary each (arXiv:1909.08053): statistics of the own part,
+// a maximum and a sum over the ranks by the caller, then loss and gradient. Rows, labels and scale as above.
+struct VocabularyPart {
+  int64_t first_id = 0;    // of column 0
+  int64_t vocab_size = 0;  // of the whole
+  bool counts = true;      // whether this rank adds losses and tokens to the state: one of them does
+  // Columns that are tokens; the others are padding.
+  int64_t Columns(int64_t held) const {
+    const int64_t left = vocab_size > first_id ? vocab_size - first_id : 0;
+    return left < held ? left : held;
+  }
+};
+// maxima: [rows], -inf where no column is a token; sums: [2, rows]: of exp(logit - maximum), and the label's logit
+// where its column is here, else 0. fp32 (fp64 for fp64).
+void VocabularyStatistics(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                          const VocabularyPart& part, const at::Tensor& maxima, const at::Tensor& sums);
+// With maxima and sums over all ranks (sums of exp(logit - maximum over all ranks)). train: logits become gradients.
+void VocabularyLoss(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row, const VocabularyPart& part,
+                    const at::Tensor& maxima, const at::Tensor& sums, double gradient_scale, const at::Tensor& state,
+                    bool train);
 
 // ---- StepState: double [kStepStateSize] on the device of the run.
 // All 0, kLossScale and kHysteresis as said, kSkip 1 (nothing to update yet).

@@ -36,6 +36,7 @@ struct DropoutMask {
   uint32_t first_block = 0;  // first channel / 4
   uint32_t layer_site = 0;   // 4 * layer + site
   uint64_t first_sample = 0, first_position = 0;
+  int64_t first_row = 0;
   uint32_t threshold = 0;  // ceil(probability * 2^32)
   double scale = 1;        // 1 / (1 - probability)
 };

@@ -6,14 +6,14 @@
 
 namespace trireme {
 
-Attention::Attention(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model,
+Attention::Attention(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model, int tp_size,
                      std::shared_ptr<RotaryTable> rotary)
-    : heads_{.num_heads = model.num_attention_heads,
-             .num_kv_heads = model.KeyValueHeads(),
+    : heads_{.num_heads = model.num_attention_heads / tp_size,
+             .num_kv_heads = model.KeyValueHeads() / tp_size,
              .head_size = model.HeadSize(),
              .interleaved = TraitsOf(model.family).interleaved},
       rotary_(std::move(rotary)),
-      qkv_(parameters, prefix, TraitsOf(model.family).qkv, QkvRows(TraitsOf(model.family), BlockWidths(model)),
+      qkv_(parameters, prefix, TraitsOf(model.family).qkv, QkvRows(TraitsOf(model.family), BlockWidths(model, tp_size)),
            model.hidden_size, model.qkv_bias),
       out_(parameters, prefix, {TraitsOf(model.family).attention_out}, {model.hidden_size}, heads_.query_width(),
            model.attention_out_bias) {}

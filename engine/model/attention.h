@@ -15,7 +15,7 @@ namespace trireme {
 
 class Attention {
  public:
-  Attention(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model,
+  Attention(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model, int tp_size,
             std::shared_ptr<RotaryTable> rotary);
 
   kernels::AttentionShape ShapeOf(const UnitArgs& args) const;

@@ -1,5 +1,6 @@
 // A decoder block of any family: norm, attention, norm, MLP, each branch with dropout before it joins the residual
-// stream. Serial: x + attention(norm(x)), then + mlp(norm of that); parallel (GPT-NeoX): both read x.
+// stream. Serial: x + attention(norm(x)), then + mlp(norm of that); parallel (GPT-NeoX): both read x. Over tp ranks
+// query, key, value, gate and up are split by rows, the two output products by columns (arXiv:1909.08053).
 #include <utility>
 
 #include "engine/base/error.h"
@@ -8,6 +9,8 @@
 #include "engine/model/flat_view.h"
 #include "engine/model/mlp.h"
 #include "engine/model/norm.h"
+#include "engine/model/rows.h"
+#include "engine/model/tensor_parallel.h"
 #include "engine/model/units.h"
 #include "engine/plan/families/family.h"
 
@@ -56,10 +59,17 @@ class DecoderBlock final : public Unit {
 
   void Run(UnitArgs& args, KeyValueCache* cache, int64_t past);
   void AddBranch(const Linear& product, const Tensor& x, const Tensor& residual, DropoutSite site, const UnitArgs& args,
-                 const Tensor& y) const;
-  void InputPass(const UnitArgs& args, const Activations& a, ProductGradients& g, Workspace& workspace) const;
-  void WeightPass(const UnitArgs& args, const Activations& a, const ProductGradients& g, const Tensor& scratch) const;
-  Tensor GradientThroughDropout(const Tensor& dy, DropoutSite site, const UnitArgs& args, const Tensor& buffer) const;
+                 const WholeRows& whole, const Tensor& y) const;
+  // Both halves of the backward pass end with the sum of dnorm over the tp ranks; the gradients of the weights hide it
+  // where they are made now.
+  enum class Weights { kNow, kLater };
+  void Pass(const UnitArgs& args, const Activations& a, ProductGradients& g, Workspace& workspace,
+            Weights weights) const;
+  void MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const WholeRows& whole,
+                  const Tensor& scratch) const;
+  void AttentionWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const WholeRows& whole,
+                        const Tensor& scratch) const;
+  Tensor GradientOfProduct(const Tensor& dy, DropoutSite site, const UnitArgs& args, const Tensor& buffer) const;
 
   const at::ScalarType compute_;
   const int64_t layer_, hidden_;
@@ -80,9 +90,9 @@ DecoderBlock::DecoderBlock(const Plan& plan, const UnitLayout& layout, Parameter
       hidden_(plan.model.hidden_size),
       parallel_(plan.model.parallel_residual),
       norm_1_(parameters, layout.spec.name + "." + std::string(TraitsOf(plan.model.family).norm_1), plan.model),
-      attention_(parameters, layout.spec.name, plan.model, std::move(rotary)),
+      attention_(parameters, layout.spec.name, plan.model, plan.topology.tp_size, std::move(rotary)),
       norm_2_(parameters, layout.spec.name + "." + std::string(TraitsOf(plan.model.family).norm_2), plan.model),
-      mlp_(parameters, layout.spec.name, plan.model),
+      mlp_(parameters, layout.spec.name, plan.model, plan.topology.tp_size),
       saved_(layout.spec.saved, plan.dtypes),
       deferred_(layout.spec.deferred, plan.dtypes),
       at_(FindSaved()),
@@ -133,8 +143,9 @@ void DecoderBlock::Run(UnitArgs& args, KeyValueCache* cache, int64_t past) {
   const Activations a =
       ActivationsIn(keeps ? args.saved->arena : workspace.Take(at::kByte, {saved_.Bytes(tokens)}), tokens);
 
+  const WholeRows whole(args, workspace, compute_, hidden_);
   norm_1_.Forward(args.input, args.weights, a.norm_1, a.mean_1, a.rstd_1);
-  attention_.Project(a.norm_1, args, past, a.qkv);
+  attention_.Project(whole.Gather(args, a.norm_1), args, past, a.qkv);
   Tensor attended;
   if (cache == nullptr) {
     kernels::AttentionForward(a.qkv, shape, pool);
@@ -143,21 +154,24 @@ void DecoderBlock::Run(UnitArgs& args, KeyValueCache* cache, int64_t past) {
     attended = workspace.Take(compute_, {tokens, shape.query_width()});
     kernels::AttentionDecode(a.qkv, shape, cache->keys, cache->values, past, attended);
   }
-  const Tensor mid = parallel_ && args.output.defined() ? workspace.Take(compute_, {tokens, hidden_}) : a.mid;
-  if (mid.defined()) AddBranch(attention_.out(), attended, args.input, kAfterAttention, args, mid);
+  const Tensor mid = parallel_ && args.output.defined() ? workspace.Take(compute_, {OwnRows(args), hidden_}) : a.mid;
+  if (mid.defined()) AddBranch(attention_.out(), attended, args.input, kAfterAttention, args, whole, mid);
   norm_2_.Forward(parallel_ ? args.input : mid, args.weights, a.norm_2, a.mean_2, a.rstd_2);
-  mlp_.Forward(a.norm_2, args.weights, a.fc, a.act);
-  if (args.output.defined()) AddBranch(mlp_.out(), a.act, mid, kAfterMlp, args, args.output);
+  mlp_.Forward(whole.Gather(args, a.norm_2), args.weights, a.fc, a.act);
+  if (args.output.defined()) AddBranch(mlp_.out(), a.act, mid, kAfterMlp, args, whole, args.output);
 }
 
-// y = residual + dropout(product of x)
+// y = residual + dropout(product of x), own rows
 void DecoderBlock::AddBranch(const Linear& product, const Tensor& x, const Tensor& residual, DropoutSite site,
-                             const UnitArgs& args, const Tensor& y) const {
-  if (args.dropout.probability > 0) {
-    product.Forward(x, args.weights, {}, y);
+                             const UnitArgs& args, const WholeRows& whole, const Tensor& y) const {
+  const bool drops = args.dropout.probability > 0, fuses = !drops && !args.sequence_parallel;
+  product.Forward(x, args.weights, fuses ? residual : Tensor(), whole.PartialOf(y), AddsOnce(args));
+  whole.StartSum(args, y);
+  FinishSum(args);
+  if (drops) {
     kernels::Dropout(y, residual, DropoutKeyOf(args, layer_ + 1, site), y);
-  } else {
-    product.Forward(x, args.weights, residual, y);
+  } else if (!fuses) {
+    kernels::AddInto(ViewOf(residual, 0, compute_, {y.numel()}), ViewOf(y, 0, compute_, {y.numel()}));
   }
 }
 
@@ -169,65 +183,90 @@ void DecoderBlock::Backward(UnitArgs& args) {
   ProductGradients g;
   g.fc = workspace.Take(compute_, {tokens, mlp_.fc_width()});
   g.qkv = workspace.Take(compute_, {tokens, attention_.ShapeOf(args).width()});
-  if (args.dropout.probability > 0) {
+  if (args.dropout.probability > 0 || args.sequence_parallel) {
     g.mlp_out = workspace.Take(compute_, {tokens, hidden_});
     g.attention_out = workspace.Take(compute_, {tokens, hidden_});
   }
-  InputPass(args, a, g, workspace);
-  WeightPass(args, a, g, workspace.Rest());
+  Pass(args, a, g, workspace, Weights::kNow);
 }
 
 void DecoderBlock::BackwardInput(UnitArgs& args) {
   TRIREME_CHECK(args.saved != nullptr, "Backward of a block reads what Forward saved");
   ProductGradients g = DeferredIn(args.deferred, Tokens(args));
   Workspace workspace(args.workspace);
-  InputPass(args, ActivationsIn(args.saved->arena, Tokens(args)), g, workspace);
+  Pass(args, ActivationsIn(args.saved->arena, Tokens(args)), g, workspace, Weights::kLater);
 }
 
 void DecoderBlock::BackwardWeight(UnitArgs& args) {
   TRIREME_CHECK(args.saved != nullptr, "Backward of a block reads what Forward saved");
-  WeightPass(args, ActivationsIn(args.saved->arena, Tokens(args)), DeferredIn(args.deferred, Tokens(args)),
-             args.workspace);
+  const Activations a = ActivationsIn(args.saved->arena, Tokens(args));
+  const ProductGradients g = DeferredIn(args.deferred, Tokens(args));
+  Workspace workspace(args.workspace);
+  const WholeRows whole(args, workspace, compute_, hidden_);
+  const Tensor scratch = workspace.Rest();
+  MlpWeights(args, a, g, whole, scratch);
+  AttentionWeights(args, a, g, whole, scratch);
 }
 
 // dx, the norms' gradients, and those of the products' outputs.
-void DecoderBlock::InputPass(const UnitArgs& args, const Activations& a, ProductGradients& g,
-                             Workspace& workspace) const {
-  const int64_t tokens = Tokens(args);
-  const Tensor dnorm = workspace.Take(compute_, {tokens, hidden_}), dmid = workspace.Take(compute_, {tokens, hidden_});
-  const Tensor dattended = workspace.Take(compute_, {tokens, attention_.ShapeOf(args).query_width()});
-  const Tensor dact = mlp_.gated() ? workspace.Take(compute_, {tokens, mlp_.intermediate()}) : g.fc;
+void DecoderBlock::Pass(const UnitArgs& args, const Activations& a, ProductGradients& g, Workspace& workspace,
+                        Weights weights) const {
+  const int64_t own_rows = OwnRows(args);
+  const Tensor dnorm = workspace.Take(compute_, {own_rows, hidden_}),
+               dmid = workspace.Take(compute_, {own_rows, hidden_});
+  const Tensor dattended = workspace.Take(compute_, {Tokens(args), attention_.ShapeOf(args).query_width()});
+  const Tensor dact = mlp_.gated() ? workspace.Take(compute_, {Tokens(args), mlp_.intermediate()}) : g.fc;
+  const WholeRows whole(args, workspace, compute_, hidden_);
+  const Tensor scratch = workspace.Rest();
   const Tensor& dy = args.output_gradient;
 
-  g.mlp_out = GradientThroughDropout(dy, kAfterMlp, args, g.mlp_out);
+  g.mlp_out = GradientOfProduct(dy, kAfterMlp, args, g.mlp_out);
   mlp_.BackwardToFc(g.mlp_out, a.fc, args.weights, dact, g.fc);
-  mlp_.fc().BackwardInput(g.fc, args.weights, dnorm);
+  mlp_.fc().BackwardInput(g.fc, args.weights, whole.PartialOf(dnorm));
+  whole.StartSum(args, dnorm);
+  if (weights == Weights::kNow) MlpWeights(args, a, g, whole, scratch);
+  FinishSum(args);
   norm_2_.Backward(dnorm, SecondNormReads(args, a), a.mean_2, a.rstd_2, dy, dmid, args);
-  g.attention_out = GradientThroughDropout(parallel_ ? dy : dmid, kAfterAttention, args, g.attention_out);
+
+  g.attention_out = GradientOfProduct(parallel_ ? dy : dmid, kAfterAttention, args, g.attention_out);
   attention_.out().BackwardInput(g.attention_out, args.weights, dattended);
   attention_.BackwardToQkv(dattended, a.qkv, args, args.saved->pool, g.qkv);
-  attention_.qkv().BackwardInput(g.qkv, args.weights, dnorm);
+  attention_.qkv().BackwardInput(g.qkv, args.weights, whole.PartialOf(dnorm));
+  whole.StartSum(args, dnorm);
+  if (weights == Weights::kNow) AttentionWeights(args, a, g, whole, scratch);
+  FinishSum(args);
   norm_1_.Backward(dnorm, args.input, a.mean_1, a.rstd_1, dmid, args.input_gradient, args);
 }
 
-void DecoderBlock::WeightPass(const UnitArgs& args, const Activations& a, const ProductGradients& g,
-                              const Tensor& scratch) const {
-  mlp_.out().BackwardWeight(g.mlp_out, a.act, args, scratch);
-  mlp_.fc().BackwardWeight(g.fc, a.norm_2, args, scratch);
-  attention_.out().BackwardWeight(g.attention_out, kernels::AttentionOutput(args.saved->pool), args, scratch);
-  attention_.qkv().BackwardWeight(g.qkv, a.norm_1, args, scratch);
+void DecoderBlock::MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g,
+                              const WholeRows& whole, const Tensor& scratch) const {
+  mlp_.out().BackwardWeight(g.mlp_out, OwnPart(args, g.mlp_out), a.act, args, scratch);
+  mlp_.fc().BackwardWeight(g.fc, g.fc, whole.Gather(args, a.norm_2), args, scratch);
 }
 
-// What reaches the product before a dropout. Without one it is dy: itself, or copied into `buffer` where there is one,
-// for then it must outlive dy.
-Tensor DecoderBlock::GradientThroughDropout(const Tensor& dy, DropoutSite site, const UnitArgs& args,
-                                            const Tensor& buffer) const {
-  if (args.dropout.probability > 0) {
-    kernels::Dropout(dy, {}, DropoutKeyOf(args, layer_ + 1, site), buffer);
-    return buffer;
-  }
+void DecoderBlock::AttentionWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g,
+                                    const WholeRows& whole, const Tensor& scratch) const {
+  attention_.out().BackwardWeight(g.attention_out, OwnPart(args, g.attention_out),
+                                  kernels::AttentionOutput(args.saved->pool), args, scratch);
+  attention_.qkv().BackwardWeight(g.qkv, g.qkv, whole.Gather(args, a.norm_1), args, scratch);
+}
+
+// What reaches the product before a dropout, whole rows. Without dropout it is dy: itself, or copied into `buffer`
+// where there is one, for then it must outlive dy.
+Tensor DecoderBlock::GradientOfProduct(const Tensor& dy, DropoutSite site, const UnitArgs& args,
+                                       const Tensor& buffer) const {
+  const bool drops = args.dropout.probability > 0;
   if (!buffer.defined()) return dy;
-  kernels::CastCopy(ViewOf(dy, 0, compute_, {dy.numel()}), ViewOf(buffer, 0, compute_, {buffer.numel()}));
+  const Tensor own = OwnPart(args, buffer);
+  if (drops) {
+    kernels::Dropout(dy, {}, DropoutKeyOf(args, layer_ + 1, site), own);
+  } else {
+    kernels::CastCopy(ViewOf(dy, 0, compute_, {dy.numel()}), ViewOf(own, 0, compute_, {own.numel()}));
+  }
+  if (args.sequence_parallel) {
+    args.tp->AllGather(own, buffer);
+    args.tp->Wait();
+  }
   return buffer;
 }
 

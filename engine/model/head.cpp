@@ -1,5 +1,5 @@
 // The last unit: norm, head (tied to the token table or its own), loss. Its Forward makes its gradients too, a piece of
-// the logits at a time.
+// the logits at a time. Over tp ranks each has the logits of its part of the vocabulary (arXiv:1909.08053).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,6 +8,8 @@
 #include "engine/kernels/kernels.h"
 #include "engine/model/flat_view.h"
 #include "engine/model/norm.h"
+#include "engine/model/rows.h"
+#include "engine/model/tensor_parallel.h"
 #include "engine/model/units.h"
 #include "engine/plan/families/family.h"
 
@@ -22,7 +24,7 @@ class Head final : public Unit {
       : compute_(ScalarTypeOf(plan.dtypes.compute)),
         hidden_(plan.model.hidden_size),
         vocab_(plan.model.vocab_size),
-        padded_vocab_(PaddedVocab(plan.model)),
+        held_vocab_(PaddedVocab(plan.model) / plan.topology.tp_size),
         tied_(plan.units.back().spec.reads_tied_embedding),
         norm_(parameters, std::string(TraitsOf(plan.model.family).final_norm), plan.model),
         weight_(FindWeight(plan, parameters)) {
@@ -36,25 +38,29 @@ class Head final : public Unit {
 
   // With input_gradient: loss, its gradients, the weights' gradients. Without (evaluation): the loss alone.
   void Forward(UnitArgs& args) override {
-    const int64_t tokens = Tokens(args);
+    const int64_t tokens = Tokens(args), own_rows = OwnRows(args);
     const bool train = args.input_gradient.defined();
     Workspace workspace(args.workspace);
-    const Tensor normed = workspace.Take(compute_, {tokens, hidden_});
-    const Tensor dnormed = train ? workspace.Take(compute_, {tokens, hidden_}) : Tensor();
+    const WholeRows whole(args, workspace, compute_, hidden_);
+    const Tensor normed = workspace.Take(compute_, {own_rows, hidden_});
+    const Tensor dnormed = train ? workspace.Take(compute_, {own_rows, hidden_}) : Tensor();
     const at::ScalarType statistics = StatisticsType(compute_);
-    const Tensor mean = workspace.Take(statistics, {tokens}), rstd = workspace.Take(statistics, {tokens});
-    const Tensor losses = workspace.Take(statistics, {tokens});
+    const Tensor mean = workspace.Take(statistics, {own_rows}), rstd = workspace.Take(statistics, {own_rows});
+    const Tensor losses = workspace.Take(statistics, {args.tp == nullptr ? tokens : 4 * tokens});
     const int64_t chunk_rows = ChunkRows(tokens, workspace.Rest().numel());
-    const Tensor logits = workspace.Take(compute_, {chunk_rows, padded_vocab_});
+    const Tensor logits = workspace.Take(compute_, {chunk_rows, held_vocab_});
     const Tensor scratch = workspace.Rest();
 
     norm_.Forward(args.input, args.weights, normed, mean, rstd);
+    const Tensor all = whole.Gather(args, normed), dall = train ? whole.PartialOf(dnormed) : Tensor();
     for (int64_t row = 0; row < tokens; row += chunk_rows) {
       const int64_t rows = std::min(chunk_rows, tokens - row);
-      RunChunk(args, row, Rows(normed, row, rows), train ? Rows(dnormed, row, rows) : Tensor(), Rows(logits, 0, rows),
-               ViewOf(losses, 0, statistics, {rows}), scratch);
+      RunChunk(args, row, Rows(all, row, rows), train ? Rows(dall, row, rows) : Tensor(), Rows(logits, 0, rows), losses,
+               scratch);
     }
     if (!train) return;
+    whole.StartSum(args, dnormed);
+    FinishSum(args);
     norm_.Backward(dnormed, args.input, mean, rstd, {}, args.input_gradient, args);
     if (tied_ && !args.add_tied_gradients) {
       for (const ParameterPlace& other : others_of_owner_) other.In(args.tied_gradients).zero_();
@@ -77,7 +83,7 @@ class Head final : public Unit {
   ParameterPlace FindWeight(const Plan& plan, ParameterFinder& parameters) const {
     const FamilyTraits& traits = TraitsOf(plan.model.family);
     ParameterFinder owner(plan.units.front());
-    const std::vector<int64_t> shape{padded_vocab_, hidden_};
+    const std::vector<int64_t> shape{held_vocab_, hidden_};
     return tied_ ? owner.Find(std::string(traits.token_table) + ".weight", shape)
                  : parameters.Find(std::string(traits.head) + ".weight", shape);
   }
@@ -87,10 +93,9 @@ class Head final : public Unit {
   int64_t ChunkRows(int64_t tokens, int64_t free_bytes) const {
     const auto size = static_cast<int64_t>(c10::elementSize(compute_));
     const int64_t reserved = size == 2 ? hidden_ * size + 256 : 0;
-    const int64_t rows =
-        std::min(HeadChunkTokens(tokens, padded_vocab_), (free_bytes - reserved) / (padded_vocab_ * size));
+    const int64_t rows = std::min(HeadChunkTokens(tokens, held_vocab_), (free_bytes - reserved) / (held_vocab_ * size));
     TRIREME_CHECK(rows > 0,
-                  fmt::format("{} bytes of workspace do not hold one row of {} logits", free_bytes, padded_vocab_));
+                  fmt::format("{} bytes of workspace do not hold one row of {} logits", free_bytes, held_vocab_));
     return rows;
   }
   static Tensor Rows(const Tensor& matrix, int64_t first, int64_t count) {
@@ -98,24 +103,51 @@ class Head final : public Unit {
     return ViewOf(matrix, first * row_bytes, matrix.scalar_type(), {count, matrix.size(1)});
   }
 
+  // dnormed undefined: evaluation.
   void RunChunk(const UnitArgs& args, int64_t row, const Tensor& normed, const Tensor& dnormed, const Tensor& logits,
                 const Tensor& losses, const Tensor& scratch) const {
     const Tensor weight = weight_.In(tied_ ? args.tied_weights : args.weights);
+    const bool train = dnormed.defined();
     kernels::LinearForward(normed, weight, {}, {}, logits);
-    if (!dnormed.defined()) {
-      kernels::CrossEntropyForward(logits, args.tokens, row, vocab_, losses, args.step_state);
-      return;
+    if (args.tp != nullptr) {
+      LossOverRanks(args, row, logits, losses, train);
+    } else if (train) {
+      kernels::CrossEntropyForwardBackward(logits, args.tokens, row, vocab_, args.gradient_scale,
+                                           Vectors(losses, 1, logits.size(0)).view({-1}), args.step_state);
+    } else {
+      kernels::CrossEntropyForward(logits, args.tokens, row, vocab_, Vectors(losses, 1, logits.size(0)).view({-1}),
+                                   args.step_state);
     }
-    kernels::CrossEntropyForwardBackward(logits, args.tokens, row, vocab_, args.gradient_scale, losses,
-                                         args.step_state);
+    if (!train) return;
     kernels::LinearBackwardInput(logits, weight, dnormed);
     const bool add = row > 0 || (tied_ ? args.add_tied_gradients : args.add_gradients);
     kernels::LinearBackwardWeight(logits, normed, weight_.In(tied_ ? args.tied_gradients : args.gradients), add,
                                   scratch);
   }
 
+  // The first `count` vectors of `rows` statistics in `buffer`.
+  Tensor Vectors(const Tensor& buffer, int64_t count, int64_t rows) const {
+    return ViewOf(buffer, 0, buffer.scalar_type(), {count, rows});
+  }
+
+  // Each rank's sum of exponentials is made with its own maximum and scaled to that of all ranks.
+  void LossOverRanks(const UnitArgs& args, int64_t row, const Tensor& logits, const Tensor& buffer, bool train) const {
+    const kernels::VocabularyPart part{args.tp->rank() * held_vocab_, vocab_, AddsOnce(args)};
+    const Tensor vectors = Vectors(buffer, 4, logits.size(0));
+    const Tensor own_maxima = vectors.select(0, 0), maxima = vectors.select(0, 1), sums = vectors.narrow(0, 2, 2);
+    kernels::VocabularyStatistics(logits, args.tokens, row, part, own_maxima, sums);
+    maxima.copy_(own_maxima);
+    args.tp->AllReduce(maxima, ReduceOp::kMax);
+    args.tp->Wait();
+    own_maxima.sub_(maxima).exp_();
+    sums.select(0, 0).mul_(own_maxima);
+    args.tp->AllReduce(sums);
+    args.tp->Wait();
+    kernels::VocabularyLoss(logits, args.tokens, row, part, maxima, sums, args.gradient_scale, args.step_state, train);
+  }
+
   const at::ScalarType compute_;
-  const int64_t hidden_, vocab_, padded_vocab_;
+  const int64_t hidden_, vocab_, held_vocab_;
   const bool tied_;
   const Norm norm_;
   const ParameterPlace weight_;

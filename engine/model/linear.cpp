@@ -17,19 +17,20 @@ Linear::Linear(ParameterFinder& parameters, const std::string& prefix, const std
   if (bias) bias_ = parameters.FindJoined(biases, rows, 0);
 }
 
-void Linear::Forward(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& residual,
-                     const at::Tensor& y) const {
-  kernels::LinearForward(x, weight_.In(weights), bias_ ? bias_->In(weights) : at::Tensor(), residual, y);
+void Linear::Forward(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& residual, const at::Tensor& y,
+                     bool adds) const {
+  kernels::LinearForward(x, weight_.In(weights), bias_ && adds ? bias_->In(weights) : at::Tensor(),
+                         adds ? residual : at::Tensor(), y);
 }
 
 void Linear::BackwardInput(const at::Tensor& dy, const at::Tensor& weights, const at::Tensor& dx) const {
   kernels::LinearBackwardInput(dy, weight_.In(weights), dx);
 }
 
-void Linear::BackwardWeight(const at::Tensor& dy, const at::Tensor& x, const UnitArgs& args,
+void Linear::BackwardWeight(const at::Tensor& dy, const at::Tensor& bias_dy, const at::Tensor& x, const UnitArgs& args,
                             const at::Tensor& scratch) const {
   kernels::LinearBackwardWeight(dy, x, weight_.In(args.gradients), args.add_gradients, scratch);
-  if (bias_) kernels::LinearBackwardBias(dy, bias_->In(args.gradients), args.add_gradients);
+  if (bias_) kernels::LinearBackwardBias(bias_dy, bias_->In(args.gradients), args.add_gradients);
 }
 
 }  // namespace trireme

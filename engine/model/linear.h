@@ -18,10 +18,14 @@ class Linear {
   Linear(ParameterFinder& parameters, const std::string& prefix, const std::vector<std::string_view>& names,
          const std::vector<int64_t>& rows, int64_t in, bool bias);
 
-  void Forward(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& residual, const at::Tensor& y) const;
+  // `adds` false: a part of a sum over tp ranks, to which another rank adds bias and residual.
+  void Forward(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& residual, const at::Tensor& y,
+               bool adds = true) const;
   void BackwardInput(const at::Tensor& dy, const at::Tensor& weights, const at::Tensor& dx) const;
-  // Gradients of weight and bias, written or added (args.add_gradients). scratch: kernels::LinearBackwardWeight's.
-  void BackwardWeight(const at::Tensor& dy, const at::Tensor& x, const UnitArgs& args, const at::Tensor& scratch) const;
+  // Gradients of weight and bias, written or added (args.add_gradients); the bias's from bias_dy, the rows that this
+  // rank counts. scratch: kernels::LinearBackwardWeight's.
+  void BackwardWeight(const at::Tensor& dy, const at::Tensor& bias_dy, const at::Tensor& x, const UnitArgs& args,
+                      const at::Tensor& scratch) const;
 
  private:
   ParameterPlace weight_;

@@ -5,10 +5,10 @@
 
 namespace trireme {
 
-Mlp::Mlp(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model)
+Mlp::Mlp(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model, int tp_size)
     : activation_(model.activation),
-      intermediate_(model.intermediate_size),
-      fc_(parameters, prefix, TraitsOf(model.family).fc, FcRows(TraitsOf(model.family), BlockWidths(model)),
+      intermediate_(model.intermediate_size / tp_size),
+      fc_(parameters, prefix, TraitsOf(model.family).fc, FcRows(TraitsOf(model.family), BlockWidths(model, tp_size)),
           model.hidden_size, model.mlp_bias),
       out_(parameters, prefix, {TraitsOf(model.family).mlp_out}, {model.hidden_size}, intermediate_, model.mlp_bias) {}
 

@@ -11,7 +11,7 @@ namespace trireme {
 
 class Mlp {
  public:
-  Mlp(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model);
+  Mlp(ParameterFinder& parameters, const std::string& prefix, const ModelSpec& model, int tp_size);
 
   const Linear& fc() const { return fc_; }
   const Linear& out() const { return out_; }

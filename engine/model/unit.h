@@ -12,6 +12,8 @@
 
 namespace trireme {
 
+class TensorParallel;  // tensor_parallel.h
+
 // What Forward leaves for Backward: a range of the arena (laid out by UnitSpec::saved) and the tensors that LibTorch
 // returned.
 struct Saved {
@@ -60,7 +62,9 @@ struct UnitArgs {
   at::Tensor tied_gradients;  // head: flat gradients of unit 0; if !add_tied_gradients the head also zeroes unit 0's
                               // other segments
   bool add_tied_gradients = true;
-  at::Tensor deferred;  // uint8: BackwardInput fills, BackwardWeight reads (UnitSpec::deferred)
+  at::Tensor deferred;             // uint8: BackwardInput fills, BackwardWeight reads (UnitSpec::deferred)
+  TensorParallel* tp = nullptr;    // null: one rank has the whole unit
+  bool sequence_parallel = false;  // input, output and their gradients are the rank's share of the rows, T / tp
   DropoutArgs dropout = {};
   // Head: d(loss) per token, 1 / (nominal tokens of the step); the kernel multiplies by the loss scale in step_state.
   double gradient_scale = 1;

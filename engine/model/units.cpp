@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/model/flat_view.h"
 #include "engine/model/rotary.h"
+#include "engine/model/rows.h"
 
 namespace trireme {
 
@@ -75,8 +76,9 @@ at::Tensor SavedViews::In(const at::Tensor& buffer, size_t index, int64_t tokens
   const at::ScalarType compute = ScalarTypeOf(dtypes_.compute);
   const at::ScalarType type = spec.compute_dtype ? compute : StatisticsType(compute);
   const int64_t offset = LayoutFor(tokens).offsets[index];
-  if (!spec.compute_dtype) return ViewOf(buffer, offset, type, {tokens});
-  return ViewOf(buffer, offset, type, {tokens, spec.elements_per_token});
+  const int64_t rows = tokens / spec.token_share;
+  if (!spec.compute_dtype) return ViewOf(buffer, offset, type, {rows});
+  return ViewOf(buffer, offset, type, {rows, spec.elements_per_token});
 }
 
 const SavedLayout& SavedViews::LayoutFor(int64_t tokens) const {
@@ -98,6 +100,7 @@ kernels::DropoutKey DropoutKeyOf(const UnitArgs& args, int64_t layer, int site) 
   key.layer = layer;
   key.site = site;
   key.sequence_length = args.sequence_length;
+  key.first_row = FirstOwnRow(args);
   return key;
 }
 

@@ -7,7 +7,8 @@ namespace trireme::plan_parts {
 // Grows ranges in backward order, the order in which gradients get ready: while a bucket is below the target it takes
 // the next unit, unless the two exceed the limit that the config's keys set. So a small head joins a large last block,
 // and a unit beyond the limit stands alone.
-std::vector<UnitRange> MakeBuckets(const std::vector<UnitLayout>& units, const ZeroConfig& zero, int zero_stage) {
+std::vector<UnitRange> MakeBuckets(const std::vector<UnitLayout>& units, const std::vector<UnitRange>& stages,
+                                   const ZeroConfig& zero, int zero_stage) {
   const int64_t limit = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size);
   int64_t model = 0;
   for (const UnitLayout& unit : units) model += unit.padded_elements;
@@ -18,7 +19,8 @@ std::vector<UnitRange> MakeBuckets(const std::vector<UnitLayout>& units, const Z
   int64_t elements = 0;
   for (int unit = static_cast<int>(units.size()) - 1; unit >= 0; --unit) {
     const int64_t size = units[static_cast<size_t>(unit)].padded_elements;
-    if (!buckets.empty() && elements < target && elements + size <= limit) {
+    const bool ends_stage = std::ranges::any_of(stages, [&](const UnitRange& stage) { return stage.last == unit; });
+    if (!ends_stage && elements < target && elements + size <= limit) {
       buckets.back().first = unit;
       elements += size;
     } else {

@@ -9,7 +9,12 @@ namespace trireme::plan_parts {
 Topology MakeTopology(const Config& config, int64_t world_size);                                   // topology.cpp
 BatchPlan MakeBatchPlan(const Config& config, const Topology& topology, int64_t sequence_length);  // batch_plan.cpp
 UnitLayout LayOutUnit(UnitSpec spec, int dp_size);                                                 // shard_layout.cpp
-std::vector<UnitRange> MakeBuckets(const std::vector<UnitLayout>& units, const ZeroConfig& zero,
-                                   int zero_stage);  // bucket_plan.cpp
+// stage_plan.cpp. The two methods give the first item of each part.
+std::vector<int> UniformParts(int items, int parts);
+std::vector<int> BalancedParts(const std::vector<double>& weights, int parts);
+std::vector<UnitRange> MakeStages(const std::vector<UnitLayout>& units, const PipelineParallelConfig& pipeline);
+// No bucket crosses a stage. bucket_plan.cpp
+std::vector<UnitRange> MakeBuckets(const std::vector<UnitLayout>& units, const std::vector<UnitRange>& stages,
+                                   const ZeroConfig& zero, int zero_stage);
 
 }  // namespace trireme::plan_parts

@@ -91,6 +91,65 @@ PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
   return dtypes;
 }
 
+// Each tp rank has whole heads, and an equal part of everything that is split.
+void CheckTensorParallel(const Plan& plan, bool own_modules) {
+  const ModelSpec& model = plan.model;
+  const int64_t tp = plan.topology.tp_size;
+  if (own_modules && tp > 1) {
+    throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {}, and modules of one's own are not split", tp),
+                "tensor_parallel.tp_size", "set it to 1; pipeline stages and ZeRO divide the weights too");
+  }
+  std::vector<std::pair<int64_t, const char*>> sizes = {
+      {model.num_attention_heads, "attention heads"},
+      {model.KeyValueHeads(), "key-value heads"},
+      {model.intermediate_size, "channels of the MLP"},
+      {std::max(model.vocab_size, model.padded_vocab_size), "rows of the padded vocabulary"}};
+  if (plan.sequence_parallel) {
+    sizes.emplace_back(plan.batch.tokens_per_micro_batch(), "tokens of a micro-batch (sequence_parallel)");
+  }
+  std::string failing, legal;
+  for (const auto& [size, what] : sizes) {
+    if (size % tp != 0) failing += fmt::format("{}{} {}", failing.empty() ? "" : ", ", size, what);
+  }
+  if (failing.empty()) return;
+  // The vocabulary is padded for whatever tp_size is asked.
+  for (int64_t other = 1; other <= model.KeyValueHeads(); ++other) {
+    const bool fits = std::ranges::all_of(
+        sizes, [&](const auto& size) { return size.first % other == 0 || size.first == model.padded_vocab_size; });
+    if (fits) legal += fmt::format("{}{}", legal.empty() ? "" : ", ", other);
+  }
+  throw Error(ErrorCode::kConfig, "PLN001", fmt::format("tp_size {} does not divide {}", tp, failing),
+              "tensor_parallel.tp_size",
+              fmt::format("this model can be split by {}; pipeline stages and ZeRO divide the weights too", legal));
+}
+
+void CheckPipeline(const Plan& plan) {
+  const auto fail = [](const std::string& what, const std::string& fix) {
+    throw Error(ErrorCode::kConfig, "PLN023", what, "trireme.pipeline", fix);
+  };
+  const int pp = plan.topology.pp_size;
+  if (plan.virtual_stages > 1 && pp == 1) {
+    fail(fmt::format("{} virtual stages on one pipeline rank", plan.virtual_stages),
+         "remove virtual_stages, or raise pipeline_parallel.pp_size");
+  }
+  if (plan.virtual_stages > 1 && plan.pipeline_schedule != PipelineSchedule::kOneForwardOneBackward) {
+    fail(fmt::format("{} virtual stages with a schedule that has one", plan.virtual_stages),
+         "set schedule to 1f1b, or virtual_stages to 1");
+  }
+  if (plan.virtual_stages > 1 && plan.batch.num_micro_batches % pp != 0) {
+    fail(fmt::format("{} virtual stages need a number of micro-batches that {} pipeline ranks divide, not {}",
+                     plan.virtual_stages, pp, plan.batch.num_micro_batches),
+         fmt::format("set gradient_accumulation_steps to a multiple of {}, or virtual_stages to 1", pp));
+  }
+  const bool splits = std::ranges::all_of(plan.units, [](const UnitLayout& unit) {
+    return unit.spec.kind != UnitKind::kBlock || unit.spec.splits_weights;
+  });
+  if (plan.pipeline_schedule == PipelineSchedule::kZeroBubble && !splits) {
+    fail("zero-bubble puts weight gradients off, and a unit of this model makes both gradients in one piece",
+         "set schedule to 1f1b");
+  }
+}
+
 std::vector<UnitSpec> SpecsOf(const ModelSpec& model, const FamilyOptions& options,
                               const std::vector<UnitSpec>& own_units) {
   std::vector<UnitSpec> specs = MakeUnitSpecs(model, options);
@@ -127,11 +186,28 @@ int MomentsOf(const OptimizerConfig& optimizer) {
 
 }  // namespace
 
-int64_t WorkspaceBytes(const Plan& plan) {
+int Plan::StageOf(int unit) const {
+  int stage = 0;
+  while (stages[static_cast<size_t>(stage)].last < unit) ++stage;
+  return stage;
+}
+
+std::vector<int> Plan::UnitsOf(int pp_rank) const {
+  std::vector<int> held;
+  if (tied_across_stages() && pp_rank == PpRankOf(head())) held.push_back(0);
+  for (int stage = pp_rank; stage < num_stages(); stage += topology.pp_size) {
+    const UnitRange& units_of_stage = stages[static_cast<size_t>(stage)];
+    for (int unit = units_of_stage.first; unit <= units_of_stage.last; ++unit) held.push_back(unit);
+  }
+  return held;
+}
+
+int64_t WorkspaceBytes(const Plan& plan, int pp_rank) {
   const int64_t tokens = plan.batch.tokens_per_micro_batch();
   int64_t bytes = 0;
-  for (const UnitLayout& unit : plan.units) {
-    for (const WorkspaceSpec& workspace : {unit.spec.forward_workspace, unit.spec.backward_workspace}) {
+  for (const int u : plan.UnitsOf(pp_rank)) {
+    const UnitSpec& spec = plan.units[static_cast<size_t>(u)].spec;
+    for (const WorkspaceSpec& workspace : {spec.forward_workspace, spec.backward_workspace}) {
       bytes = std::max(bytes, tokens * workspace.bytes_per_token + workspace.fixed_bytes);
     }
   }
@@ -162,12 +238,19 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
   plan.recompute = inputs.recompute;
   plan.hidden_dropout = inputs.hidden_dropout;
-  const FamilyOptions options{plan.dtypes.compute, inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
-                              inputs.decay_all, inputs.hidden_dropout};
+  plan.sequence_parallel = config.tensor_parallel.sequence_parallel && plan.topology.tp_size > 1;
+  CheckTensorParallel(plan, !inputs.own_units.empty());
+  const FamilyOptions options{plan.dtypes.compute,   inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
+                              inputs.decay_all,      inputs.hidden_dropout,  plan.topology.tp_size,
+                              plan.sequence_parallel};
   for (UnitSpec& spec : SpecsOf(model, options, inputs.own_units)) {
     plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));
   }
-  plan.buckets = plan_parts::MakeBuckets(plan.units, config.zero_optimization, plan.effective_zero_stage);
+  plan.pipeline_schedule = config.pipeline_parallel.schedule;
+  plan.virtual_stages = static_cast<int>(config.pipeline_parallel.virtual_stages);
+  plan.stages = plan_parts::MakeStages(plan.units, config.pipeline_parallel);
+  CheckPipeline(plan);
+  plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, config.zero_optimization, plan.effective_zero_stage);
   plan.num_parameters = NumParameters(model);
   if (!inputs.own_units.empty()) CountOwnParameters(plan);
   return plan;

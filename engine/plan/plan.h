@@ -98,6 +98,7 @@ struct MemoryAccount {
 // Bytes that one rank sends (and receives) in one step, by kind.
 struct TrafficAccount {
   int64_t gather = 0, reduce = 0;
+  int64_t transfer = 0;  // boundaries between pipeline stages, and their gradients
 };
 
 enum class Recompute : uint8_t { kNone, kFull };
@@ -124,14 +125,32 @@ struct Plan {
   bool separate_master = false;  // compute and master types differ
   Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;
+  bool sequence_parallel = false;  // only where tp_size > 1
   std::vector<UnitLayout> units;
+  PipelineSchedule pipeline_schedule = PipelineSchedule::kOneForwardOneBackward;
+  int virtual_stages = 1;
+  std::vector<UnitRange> stages;   // of the model, in order; stage s is chunk s / pp_size of pp rank s % pp_size
   std::vector<UnitRange> buckets;  // ranges of Gather, Reduce and Update, in forward order
   int64_t num_parameters = 0;      // logical: vocabulary padding not counted
 
-  MemoryAccount memory;  // filled by AccountMemory of engine/schedule (the Program's peak is part of it)
+  std::vector<MemoryAccount> memory_of_pp_rank;
+  MemoryAccount
+      memory;  // the largest of them; filled by AccountMemory of engine/schedule (the Program's peak is part of it)
   TrafficAccount traffic;
 
   int num_units() const { return static_cast<int>(units.size()); }
+  // Tokens of a micro-batch that a rank has between units: a share under sequence parallelism.
+  int64_t boundary_tokens() const {
+    return batch.tokens_per_micro_batch() / (sequence_parallel ? topology.tp_size : 1);
+  }
+  int num_stages() const { return static_cast<int>(stages.size()); }
+  int head() const { return num_units() - 1; }
+  int StageOf(int unit) const;
+  int PpRankOf(int unit) const { return StageOf(unit) % topology.pp_size; }
+  // The head reads the embedding's weights, and both lie on different ranks: the head's ranks hold a copy of unit 0.
+  bool tied_across_stages() const { return units.back().spec.reads_tied_embedding && PpRankOf(0) != PpRankOf(head()); }
+  // Units whose weights and optimizer states a pp rank holds, in the order of the model; a copy of unit 0 comes first.
+  std::vector<int> UnitsOf(int pp_rank) const;
   // What one rank owns of a unit: its shard at effective ZeRO >= 1, else the whole.
   int64_t OwnElements(int unit) const {
     const UnitLayout& layout = units[static_cast<size_t>(unit)];
@@ -139,8 +158,8 @@ struct Plan {
   }
 };
 
-// Scratch of the compute lane: the largest that any unit's Forward or Backward asks for.
-int64_t WorkspaceBytes(const Plan& plan);
+// Scratch of the compute lane of a pp rank: the largest that any of its units' Forward or Backward asks for.
+int64_t WorkspaceBytes(const Plan& plan, int pp_rank = 0);
 
 // Workspace of Forward, Decode and Logits on `tokens` tokens where nothing is kept (UnitArgs::saved is null): blocks
 // hold their activations there too.

@@ -27,7 +27,8 @@ SavedLayout LayOutSaved(const std::vector<SavedSpec>& tensors, const PlanDTypes&
   const int64_t statistics_size = dtypes.compute == DType::kFloat64 ? 8 : 4;
   SavedLayout layout;
   for (const SavedSpec& saved : tensors) {
-    const int64_t bytes = tokens * saved.elements_per_token * (saved.compute_dtype ? compute_size : statistics_size);
+    const int64_t bytes =
+        tokens / saved.token_share * saved.elements_per_token * (saved.compute_dtype ? compute_size : statistics_size);
     layout.bytes.push_back(bytes);
     if (saved.place == SavedSpec::Place::kPool) {
       layout.offsets.push_back(-1);

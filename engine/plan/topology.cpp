@@ -17,19 +17,19 @@ namespace plan_parts {
 
 Topology MakeTopology(const Config& config, int64_t world_size) {
   const int64_t tp = config.tensor_parallel.tp_size, pp = config.pipeline_parallel.pp_size;
-  if (tp != 1 || pp != 1) {
-    throw Error(
-        ErrorCode::kConfig, "PLN001",
-        fmt::format("tp_size {} and pp_size {}: tensor and pipeline parallelism are not in this version", tp, pp),
-        tp != 1 ? "tensor_parallel.tp_size" : "pipeline_parallel.pp_size",
-        "set both to 1; ZeRO stage 3 shards weights, gradients and optimizer states over all ranks");
-  }
   if (world_size < 1) {
     throw Error(ErrorCode::kConfig, "PLN002", fmt::format("a world of {} ranks", world_size), "",
                 "ask for at least one node and one rank a node");
   }
+  if (world_size % (pp * tp) != 0) {
+    throw Error(ErrorCode::kConfig, "PLN002",
+                fmt::format("{} ranks do not divide into tp_size {} x pp_size {}", world_size, tp, pp),
+                "tensor_parallel.tp_size", fmt::format("take a multiple of {} ranks", pp * tp));
+  }
   Topology topology;
-  topology.dp_size = static_cast<int>(world_size);
+  topology.pp_size = static_cast<int>(pp);
+  topology.tp_size = static_cast<int>(tp);
+  topology.dp_size = static_cast<int>(world_size / (pp * tp));
   return topology;
 }
 

@@ -26,10 +26,27 @@ struct ParameterSpec {
   bool decay = true;       // weight decay (matrices only, unless --decay-all)
   int tp_dim = -1;         // dimension of the held tensor that tensor parallelism splits; -1: replicated
   bool joined = false;     // begins where the parameter before it ends: one fused product reads both
+  int tp_size = 1;         // ranks that split tp_dim
+  int tp_blocks = 1;       // equal parts of tp_dim that are split one by one: 3 in a matrix of q | k | v
 
-  std::vector<int64_t> HeldShape() const;  // shape in the flat buffer: transposed and padded
+  bool split() const { return tp_size > 1 && tp_dim >= 0; }
+  std::vector<int64_t> WholeHeldShape() const;  // transposed and padded, over all tp ranks
+  std::vector<int64_t> HeldShape() const;       // what one rank's flat buffer holds
   int64_t HeldElements() const;
+  // Which indices of tp_dim (of a vector, or a matrix as held) a rank holds, one range a block, in the order in which
+  // they lie in its flat buffer; vocabulary padding is left out. Of a tensor that is not split: all, over dimension 0.
+  struct Range {
+    int64_t begin = 0, extent = 0;
+    bool operator==(const Range&) const = default;
+  };
+  std::vector<Range> HeldRanges(int tp_rank) const;
 };
+
+// A run of consecutive elements of a rank's held tensor: where they are in the whole one, both row-major as held.
+struct HeldRun {
+  int64_t held_begin = 0, count = 0, whole_begin = 0;
+};
+std::vector<HeldRun> HeldRuns(const ParameterSpec& parameter, int tp_rank);
 
 // Something that Forward leaves for Backward. All sizes are per token of the micro-batch.
 struct SavedSpec {
@@ -41,6 +58,7 @@ struct SavedSpec {
   bool compute_dtype = true;  // else fp32 (fp64 in fp64 runs)
   int64_t elements_per_token = 0;
   Place place = Place::kArena;
+  int token_share = 1;  // of how many ranks each keeps its share of the tokens (sequence parallel)
 };
 
 struct WorkspaceSpec {
@@ -75,6 +93,8 @@ struct FamilyOptions {
   int64_t tokens = 0;      // of one micro-batch; 0: sequence_length
   bool decay_all = false;  // --decay-all
   double hidden_dropout = 0;
+  int tp_size = 1;
+  bool sequence_parallel = false;  // norms and the residual stream are split over the tp ranks along the tokens
 };
 
 // Units in execution order: embedding, blocks, head. engine/plan/families/decoder.cpp

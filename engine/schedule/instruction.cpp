@@ -7,8 +7,9 @@
 namespace trireme {
 
 std::string_view Name(Op op) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "Load", "Forward", "Recompute", "Backward", "Gather", "Release", "Reduce", "StepStats", "Update", "CopyDown"};
+  static constexpr std::array<std::string_view, 16> kNames = {
+      "Load",   "Forward", "Recompute", "Backward", "BackwardInput", "BackwardWeight", "Send",   "Recv",
+      "Gather", "Release", "Reduce",    "TpReduce", "TieReduce",     "StepStats",      "Update", "CopyDown"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -18,14 +19,14 @@ std::string_view Name(Lane lane) {
 }
 
 std::string_view Name(BufferKind kind) {
-  static constexpr std::array<std::string_view, 11> kNames = {
-      "weights",  "master", "gradient_sum",      "step_state", "tokens", "gathered",
-      "boundary", "saved",  "boundary_gradient", "gradient",   "staging"};
+  static constexpr std::array<std::string_view, 12> kNames = {
+      "weights",  "master", "gradient_sum",      "step_state", "tokens",   "gathered",
+      "boundary", "saved",  "boundary_gradient", "deferred",   "gradient", "staging"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 std::string_view Name(Group group) {
-  static constexpr std::array<std::string_view, 3> kNames = {"none", "dp", "world"};
+  static constexpr std::array<std::string_view, 6> kNames = {"none", "dp", "world", "tie", "pp", "tp"};
   return kNames[static_cast<size_t>(group)];
 }
 
@@ -50,6 +51,8 @@ std::string Describe(const Instruction& instruction, const Plan& plan) {
     text += " " + unit_name(instruction.units.first);
     if (instruction.units.last != instruction.units.first) text += ".." + unit_name(instruction.units.last);
   }
+  if (instruction.peer >= 0)
+    text += fmt::format(" {} stage of rank {}", instruction.op == Op::kSend ? "to the" : "from the", instruction.peer);
   if (instruction.micro_batch >= 0) text += fmt::format(" micro-batch {}", instruction.micro_batch);
   return text;
 }

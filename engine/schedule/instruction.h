@@ -13,20 +13,29 @@
 namespace trireme {
 
 enum class Op : uint8_t {
-  kLoad,       // tokens of one micro-batch from the data source
-  kForward,    // of one unit; the head's Forward also makes loss and gradients, in training
-  kRecompute,  // Forward once more, for what Backward needs
-  kBackward,   // gradients of input and weights
-  kGather,     // all-gather of a range's weights
-  kRelease,    // marks the end of gathered weights (frees only)
-  kReduce,     // reduction of a range's gradients over dp
+  kLoad,            // tokens of one micro-batch from the data source
+  kForward,         // of one unit; the head's Forward also makes loss and gradients, in training
+  kRecompute,       // Forward once more, for what Backward needs
+  kBackward,        // gradients of input and weights
+  kBackwardInput,   // gradient of the input (and of the norms' weights); leaves kDeferred
+  kBackwardWeight,  // gradients of matrices and biases, out of kDeferred
+  kSend,            // a boundary or its gradient to another stage
+  kRecv,
+  kGather,   // all-gather of a range's weights
+  kRelease,  // marks the end of gathered weights (frees only)
+  kReduce,   // reduction of a range's gradients over dp
+  // Sum over tp of the gradients of what is whole on every tp rank, but saw only its share of the tokens.
+  kTpReduce,
+  kTieReduce,  // sum of the two gradients of a tied weight whose copies lie on two stages
   kStepStats,  // compute: sums of squares of own gradients; dp: their all-reduce over the world, norm and clip factor
   kUpdate,     // optimizer step on a range's own shard, predicated by StepState
   kCopyDown,   // StepState to the host
 };
 enum class Lane : uint8_t { kCompute, kTp, kPp, kDp, kUp, kDown, kCpu };
 constexpr int kNumLanes = 7;
-enum class Group : uint8_t { kNone, kDp, kWorld };
+// kDp: ranks of equal pp and tp rank. kTp: of equal pp and dp rank. kTie: first and last pipeline rank, of equal dp and
+// tp rank. kPp: transfers between two pipeline ranks of equal dp and tp rank.
+enum class Group : uint8_t { kNone, kDp, kWorld, kTie, kPp, kTp };
 
 enum class BufferKind : uint8_t {
   // Persistent: one flat buffer a unit (StepState: one a rank).
@@ -41,6 +50,7 @@ enum class BufferKind : uint8_t {
   kBoundary,  // x: [tokens, hidden], keyed by the unit that writes it
   kSaved,     // what Forward leaves for Backward. Slot 1: written and freed by one Forward (recomputation, evaluation)
   kBoundaryGradient,  // dx of kBoundary with the same key
+  kDeferred,          // what BackwardInput leaves for BackwardWeight
   kGradient,          // whole gradient of one unit and micro-batch at ZeRO 2, 3
   kStaging,           // of one unit. Slot 0: reduced shard; slot 1: whole, in the communication type where that is not
                       // kGradient's
@@ -63,8 +73,8 @@ struct Instruction {
   int32_t chunk = 0, micro_batch = -1;
   Lane lane = Lane::kCompute;
   Group group = Group::kNone;
-  int32_t peer = -1;  // pipeline transfers
-  int32_t post = -1;  // equal post: one grouped transfer
+  int32_t peer = -1;  // transfers: the other pipeline rank
+  int32_t post = -1;  // transfers: neighbours with equal post are one grouped transfer, and run at once
   std::vector<BufferKey> reads, writes, adds, frees;
   bool operator==(const Instruction&) const = default;
 };

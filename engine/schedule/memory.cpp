@@ -1,9 +1,10 @@
 #include <algorithm>
 
 #include "engine/plan/families/rope.h"
+#include "engine/schedule/buffers.h"
 #include "engine/schedule/compile.h"
+#include "engine/schedule/make_program.h"
 #include "engine/schedule/verify.h"
-#include "engine/schedule/zero.h"
 
 namespace trireme {
 namespace {
@@ -11,7 +12,8 @@ namespace {
 MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
   MemoryAccount memory;
   const int64_t master_size = SizeOf(plan.dtypes.master);
-  for (int unit = 0; unit < plan.num_units(); ++unit) {
+  const int pp_rank = plan.topology.CoordinateOf(program.rank).pp_rank;
+  for (const int unit : plan.UnitsOf(pp_rank)) {
     const auto bytes = [&](BufferKind kind) { return BufferBytes(plan, {kind, static_cast<int16_t>(unit), 0, -1, 0}); };
     memory.weights += bytes(BufferKind::kWeights);
     memory.gradients += bytes(BufferKind::kGradientSum);
@@ -20,7 +22,7 @@ MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
     memory.master_weights += plan.separate_master ? own : 0;
   }
   memory.arena = program.arena_bytes;
-  memory.workspace = WorkspaceBytes(plan);
+  memory.workspace = WorkspaceBytes(plan, pp_rank);
   memory.pool = program.peak_pool_bytes;
   memory.tables = RopeTableBytes(plan.model, plan.dtypes.compute, plan.batch.sequence_length);
   return memory;
@@ -39,31 +41,57 @@ int64_t SentBytes(const Plan& plan, const Instruction& instruction) {
   return elements / plan.topology.dp_size * (plan.topology.dp_size - 1) * size * times;
 }
 
-}  // namespace
-
-void AccountMemory(Plan& plan, const CompiledProgram& program) {
-  plan.memory = AccountOf(plan, program);
+// Bytes sent in one step, scaled from the micro-batches that the program has to the plan's.
+TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
   TrafficAccount per_step, per_micro_batch;
   int64_t micro_batches = 1;
   for (const CompiledInstruction& compiled : program.instructions) {
     const Instruction& instruction = compiled.instruction;
     micro_batches = std::max<int64_t>(micro_batches, instruction.micro_batch + 1);
-    if (instruction.op != Op::kGather && instruction.op != Op::kReduce) continue;
     TrafficAccount& traffic = instruction.micro_batch < 0 ? per_step : per_micro_batch;
-    (instruction.op == Op::kGather ? traffic.gather : traffic.reduce) += SentBytes(plan, instruction);
+    if (instruction.op == Op::kSend) traffic.transfer += compiled.reads.front().bytes;
+    if (instruction.op == Op::kGather) traffic.gather += SentBytes(plan, instruction);
+    if (instruction.op == Op::kReduce) traffic.reduce += SentBytes(plan, instruction);
   }
   // Every micro-batch sends the same.
   const int64_t m = plan.batch.num_micro_batches;
-  plan.traffic.gather = per_step.gather + per_micro_batch.gather / micro_batches * m;
-  plan.traffic.reduce = per_step.reduce + per_micro_batch.reduce / micro_batches * m;
+  return {per_step.gather + per_micro_batch.gather / micro_batches * m,
+          per_step.reduce + per_micro_batch.reduce / micro_batches * m, per_micro_batch.transfer / micro_batches * m};
+}
+
+// From here on the arena repeats: a pipeline must have filled up, and its virtual stages need whole groups.
+int64_t FoldedMicroBatches(const Plan& plan) {
+  if (plan.pipeline_schedule == PipelineSchedule::kGPipe && plan.topology.pp_size > 1) {
+    return plan.batch.num_micro_batches;
+  }
+  return std::min<int64_t>(plan.batch.num_micro_batches,
+                           std::max<int64_t>(kFoldedMicroBatches, 4 * plan.topology.pp_size));
+}
+
+}  // namespace
+
+void AccountMemory(Plan& plan, const std::vector<CompiledProgram>& pp_ranks) {
+  plan.memory_of_pp_rank.clear();
+  plan.traffic = {};
+  for (const CompiledProgram& program : pp_ranks) {
+    plan.memory_of_pp_rank.push_back(AccountOf(plan, program));
+    const TrafficAccount traffic = TrafficOf(plan, program);
+    plan.traffic.gather = std::max(plan.traffic.gather, traffic.gather);
+    plan.traffic.reduce = std::max(plan.traffic.reduce, traffic.reduce);
+    plan.traffic.transfer = std::max(plan.traffic.transfer, traffic.transfer);
+  }
+  plan.memory = *std::ranges::max_element(plan.memory_of_pp_rank, {}, &MemoryAccount::total);
 }
 
 void AccountMemory(Plan& plan) {
-  const int64_t num_micro_batches = plan.batch.num_micro_batches;
-  plan.batch.num_micro_batches = std::min(num_micro_batches, kFoldedMicroBatches);
-  const CompiledProgram folded = Compile(MakeZeroProgram(plan, ProgramKind::kTrain, 0), OptionsOf(plan));
-  plan.batch.num_micro_batches = num_micro_batches;
-  AccountMemory(plan, folded);
+  Plan folded = plan;
+  folded.batch.num_micro_batches = FoldedMicroBatches(plan);
+  std::vector<CompiledProgram> programs;
+  for (int pp_rank = 0; pp_rank < plan.topology.pp_size; ++pp_rank) {
+    const int rank = plan.topology.RankOf({pp_rank, 0, 0});
+    programs.push_back(Compile(MakeProgram(folded, ProgramKind::kTrain, rank), OptionsOf(folded)));
+  }
+  AccountMemory(plan, programs);
 }
 
 }  // namespace trireme

@@ -35,7 +35,7 @@ std::vector<Pass> BackwardTable(const PipelineShape& shape) {
 
 int WarmUpForwards(const PipelineShape& shape, int pp_rank) {
   const int all = shape.num_micro_batches * shape.chunks;
-  if (shape.kind == PipelineKind::kGPipe) return all;
+  if (shape.schedule == PipelineSchedule::kGPipe) return all;
   const int behind = shape.pp_size - 1 - pp_rank;
   const int warm_up = shape.chunks > 1 ? 2 * behind + (shape.chunks - 1) * shape.pp_size : behind;
   return std::min(warm_up, all);
@@ -72,19 +72,19 @@ std::vector<Pass> ZeroBubble(const PipelineShape& shape, int pp_rank) {
 void Check(const PipelineShape& shape, int pp_rank) {
   TRIREME_CHECK(shape.pp_size >= 1 && pp_rank >= 0 && pp_rank < shape.pp_size, "a rank of the pipeline");
   TRIREME_CHECK(shape.chunks >= 1 && shape.num_micro_batches >= 1, "at least one chunk and one micro-batch");
-  TRIREME_CHECK(shape.chunks == 1 || shape.kind == PipelineKind::kOneForwardOneBackward,
+  TRIREME_CHECK(shape.chunks == 1 || shape.schedule == PipelineSchedule::kOneForwardOneBackward,
                 "only 1F1B interleaves chunks");
 }
 
 }  // namespace
 
-std::string_view Name(PipelineKind kind) {
-  switch (kind) {
-    case PipelineKind::kGPipe:
+std::string_view Name(PipelineSchedule schedule) {
+  switch (schedule) {
+    case PipelineSchedule::kGPipe:
       return "gpipe";
-    case PipelineKind::kOneForwardOneBackward:
+    case PipelineSchedule::kOneForwardOneBackward:
       return "1f1b";
-    case PipelineKind::kZeroBubble:
+    case PipelineSchedule::kZeroBubble:
       return "zero-bubble";
   }
   return "?";
@@ -92,7 +92,8 @@ std::string_view Name(PipelineKind kind) {
 
 std::vector<Pass> TrainPasses(const PipelineShape& shape, int pp_rank) {
   Check(shape, pp_rank);
-  return shape.kind == PipelineKind::kZeroBubble ? ZeroBubble(shape, pp_rank) : OneForwardOneBackward(shape, pp_rank);
+  return shape.schedule == PipelineSchedule::kZeroBubble ? ZeroBubble(shape, pp_rank)
+                                                         : OneForwardOneBackward(shape, pp_rank);
 }
 
 std::vector<Pass> EvalPasses(const PipelineShape& shape, int pp_rank) {

@@ -1,20 +1,21 @@
 // In which order the ranks of a pipeline work on micro-batches: the compute passes alone. What these need (transfers,
 // gathers, reductions) is added by the program's builder.
-//   std::vector<Pass> passes = PassesOf({.kind = PipelineKind::kOneForwardOneBackward, .pp_size = 4, ...}, pp_rank);
+//   std::vector<Pass> passes = TrainPasses({.pp_size = 4, .num_micro_batches = 8}, pp_rank);
 #pragma once
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "engine/plan/plan.h"
+
 namespace trireme {
 
-enum class PipelineKind : uint8_t {
-  kGPipe,                  // all forwards, then all backwards (arXiv:1811.06965): a reference, memory grows with m
-  kOneForwardOneBackward,  // 1F1B (arXiv:2006.09503; DeepSpeed's TrainSchedule); with chunks > 1 interleaved
-                           // (arXiv:2104.04473)
-  kZeroBubble,             // ZB-H1 (arXiv:2401.10241): 1F1B whose weight gradients fill the bubble
-};
-std::string_view Name(PipelineKind kind);
+// PipelineSchedule (parsers/config.h):
+// - kGPipe: all forwards, then all backwards (arXiv:1811.06965); a reference, its memory grows with the micro-batches;
+// - kOneForwardOneBackward: 1F1B (arXiv:2006.09503; DeepSpeed's TrainSchedule), with chunks > 1 interleaved
+//   (arXiv:2104.04473);
+// - kZeroBubble: ZB-H1 (arXiv:2401.10241), 1F1B whose weight gradients fill the bubble.
+std::string_view Name(PipelineSchedule schedule);
 
 // One stage's work on one micro-batch. kBackward makes both gradients; the pair after it is kZeroBubble's.
 struct Pass {
@@ -26,7 +27,7 @@ struct Pass {
 };
 
 struct PipelineShape {
-  PipelineKind kind = PipelineKind::kOneForwardOneBackward;
+  PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
   int pp_size = 1;
   int chunks = 1;  // virtual stages of a rank
   int num_micro_batches = 1;

@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "engine/schedule/buffers.h"
 #include "engine/schedule/verify_ranks.h"
-#include "engine/schedule/zero.h"
 
 namespace trireme {
 namespace {
@@ -118,6 +118,16 @@ class RankVerifier {
     const Event& other = events_[static_cast<size_t>(event)];
     for (size_t lane = 0; lane < clock.size(); ++lane) clock[lane] = std::max(clock[lane], other.start[lane]);
     clock[other.lane()] = std::max(clock[other.lane()], event);
+  }
+
+  // Transfers of one post run at once, though they stand one after the other on their lane.
+  bool InPostOfNow(int64_t event) const {
+    const auto post = [&](int64_t e) { return events_[static_cast<size_t>(e)].compiled->instruction.post; };
+    if (event < 0 || post(event) < 0 || post(event) != post(now_)) return false;
+    for (int64_t between = event + 1; between < now_; ++between) {
+      if (post(between) != post(now_)) return false;
+    }
+    return true;
   }
 
   // ---- Uses of buffers.
@@ -264,7 +274,7 @@ class RankVerifier {
   void CheckEnded(const BufferKey& key, const Occupant& before) {
     if (before.freed_by < 0) {
       Report(fmt::format("{} puts {} over {}, which is live", Current(), Describe(key), Describe(before.key)));
-    } else if (before.freed_by != now_ && !EndedBeforeNow(before.freed_by)) {
+    } else if (before.freed_by != now_ && (!EndedBeforeNow(before.freed_by) || InPostOfNow(before.freed_by))) {
       Report(fmt::format("{} puts {} over {} without waiting for {}, which frees that", Current(), Describe(key),
                          Describe(before.key), NameOf(before.freed_by)));
     }

@@ -27,9 +27,10 @@ VerifyReport VerifySequence(const Plan& plan, const std::vector<const CompiledPr
 
 // Fills plan.memory and plan.traffic from the compiled training program. It may have fewer micro-batches than the plan:
 // what each one sends is scaled.
-void AccountMemory(Plan& plan, const CompiledProgram& program);
-// The same from a training program made here, with at most kFoldedMicroBatches micro-batches: from the third on the
-// arena repeats.
+// One program a pipeline rank, in order; traffic is the largest of a rank.
+void AccountMemory(Plan& plan, const std::vector<CompiledProgram>& pp_ranks);
+// The same from training programs made here, of as many micro-batches as it takes until the arena repeats: the third at
+// pp 1.
 constexpr int64_t kFoldedMicroBatches = 3;
 void AccountMemory(Plan& plan);
 

@@ -2,14 +2,17 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 namespace trireme {
 namespace {
 
-// A group of ranks: all of the world, or the data-parallel group of one (pp, tp).
+// A group of ranks that issue collectives together.
 struct GroupId {
   Group group = Group::kNone;
   int number = 0;
@@ -21,8 +24,25 @@ int DpGroupOf(const Plan& plan, int rank) {
   return at.pp_rank * plan.topology.tp_size + at.tp_rank;
 }
 
+// Ranks of equal dp and tp rank: a pipeline.
+int PipelineOf(const Plan& plan, int rank) {
+  const Topology::Coordinate at = plan.topology.CoordinateOf(rank);
+  return at.dp_rank * plan.topology.tp_size + at.tp_rank;
+}
+
 GroupId GroupOf(const Plan& plan, int rank, Group group) {
-  return {group, group == Group::kDp ? DpGroupOf(plan, rank) : 0};
+  const Topology::Coordinate at = plan.topology.CoordinateOf(rank);
+  const int number = group == Group::kDp    ? DpGroupOf(plan, rank)
+                     : group == Group::kTie ? PipelineOf(plan, rank)
+                     : group == Group::kTp  ? at.pp_rank * plan.topology.dp_size + at.dp_rank
+                                            : 0;
+  return {group, number};
+}
+
+bool IsMember(const Plan& plan, int rank, Group group) {
+  if (group != Group::kTie) return true;
+  const int pp_rank = plan.topology.CoordinateOf(rank).pp_rank;
+  return plan.tied_across_stages() && (pp_rank == plan.PpRankOf(0) || pp_rank == plan.PpRankOf(plan.head()));
 }
 
 int64_t Bytes(const std::vector<BufferUse>& uses) {
@@ -40,12 +60,12 @@ std::string Signature(const Plan& plan, const CompiledInstruction& compiled) {
 
 using Sequence = std::vector<std::string>;
 
-Sequence Collectives(const Plan& plan, const CompiledProgram& program, bool world_only) {
+// Of one group, or of all where none is named.
+Sequence Collectives(const Plan& plan, const CompiledProgram& program, std::optional<Group> only) {
   Sequence sequence;
   for (const CompiledInstruction& compiled : program.instructions) {
     const Group group = compiled.instruction.group;
-    if (group == Group::kNone || (world_only && group != Group::kWorld)) continue;
-    sequence.push_back(Signature(plan, compiled));
+    if (group != Group::kNone && group == only.value_or(group)) sequence.push_back(Signature(plan, compiled));
   }
   return sequence;
 }
@@ -66,6 +86,7 @@ struct RankState {
   std::array<std::vector<const CompiledInstruction*>, kNumLanes> lanes;
   std::array<size_t, kNumLanes> next{};
   std::vector<bool> done;
+  bool posted = false;  // the transfers at the front of lane pp
   const CompiledInstruction* Front(size_t lane) const {
     return next[lane] < lanes[lane].size() ? lanes[lane][next[lane]] : nullptr;
   }
@@ -79,7 +100,32 @@ struct RankState {
     done[static_cast<size_t>(lanes[lane][next[lane]]->instruction.id)] = true;
     ++next[lane];
   }
+  // The transfers of one post: they begin together and end together.
+  std::vector<const CompiledInstruction*> FrontPost() const {
+    constexpr size_t kLane = static_cast<size_t>(Lane::kPp);
+    std::vector<const CompiledInstruction*> post;
+    for (size_t i = next[kLane]; i < lanes[kLane].size(); ++i) {
+      const CompiledInstruction* transfer = lanes[kLane][i];
+      if (!post.empty() && transfer->instruction.post != post.front()->instruction.post) break;
+      post.push_back(transfer);
+    }
+    return post;
+  }
 };
+
+// A transfer, the same for the rank that sends and the one that receives.
+using TransferId = std::tuple<int, int, int, int, int64_t>;  // pipeline, from, to, unit, 2 * micro-batch + gradient
+
+TransferId IdOf(const Plan& plan, int rank, const CompiledInstruction& transfer) {
+  const Instruction& i = transfer.instruction;
+  const bool sends = i.op == Op::kSend;
+  const int own = plan.topology.CoordinateOf(rank).pp_rank;
+  const std::vector<BufferKey>& keys = sends ? i.reads : i.writes;
+  const bool gradient =
+      std::ranges::any_of(keys, [](const BufferKey& key) { return key.kind == BufferKind::kBoundaryGradient; });
+  return {PipelineOf(plan, rank), sends ? own : i.peer, sends ? i.peer : own, i.units.first,
+          2 * static_cast<int64_t>(i.micro_batch) + (gradient ? 1 : 0)};
+}
 
 class Simulation {
  public:
@@ -91,13 +137,14 @@ class Simulation {
       for (const CompiledInstruction& compiled : program.instructions) {
         state.lanes[static_cast<size_t>(compiled.instruction.lane)].push_back(&compiled);
       }
-      ++members_[GroupOf(plan, program.rank, Group::kDp)];
-      ++members_[GroupOf(plan, program.rank, Group::kWorld)];
+      for (const Group group : {Group::kDp, Group::kWorld, Group::kTie, Group::kTp}) {
+        if (IsMember(plan, program.rank, group)) ++members_[GroupOf(plan, program.rank, group)];
+      }
     }
   }
 
   void Run(std::vector<std::string>& problems) {
-    while (Local() || Rendezvous()) {
+    while (Local() || Transfers() || Rendezvous()) {
     }
     for (const RankState& state : states_) {
       for (size_t lane = 0; lane < kNumLanes; ++lane) {
@@ -126,13 +173,39 @@ class Simulation {
     return progress;
   }
 
+  // Posts the transfers at which a rank stands, and ends posts whose every transfer is posted on both sides.
+  bool Transfers() {
+    bool progress = false;
+    for (RankState& state : states_) {
+      const std::vector<const CompiledInstruction*> post = state.FrontPost();
+      const bool ready = std::ranges::all_of(post, [&](const auto* transfer) { return state.Ready(*transfer); });
+      if (post.empty() || state.posted || !ready) continue;
+      for (const CompiledInstruction* transfer : post) ++sides_[IdOf(plan_, state.program->rank, *transfer)];
+      state.posted = progress = true;
+    }
+    for (RankState& state : states_) {
+      if (!state.posted) continue;
+      const std::vector<const CompiledInstruction*> post = state.FrontPost();
+      const bool met = std::ranges::all_of(
+          post, [&](const auto* transfer) { return sides_[IdOf(plan_, state.program->rank, *transfer)] == 2; });
+      if (!met) continue;
+      for (size_t i = 0; i < post.size(); ++i) state.Finish(static_cast<size_t>(Lane::kPp));
+      state.posted = false;
+      progress = true;
+    }
+    return progress;
+  }
+
   // Ends the collectives at which every member of the group stands.
   bool Rendezvous() {
     std::map<GroupId, std::vector<std::pair<RankState*, size_t>>> arrived;
     for (RankState& state : states_) {
       for (size_t lane = 0; lane < kNumLanes; ++lane) {
         const CompiledInstruction* front = state.Front(lane);
-        if (front == nullptr || front->instruction.group == Group::kNone || !state.Ready(*front)) continue;
+        if (front == nullptr || front->instruction.group == Group::kNone || front->instruction.group == Group::kPp ||
+            !state.Ready(*front)) {
+          continue;
+        }
         arrived[GroupOf(plan_, state.program->rank, front->instruction.group)].push_back({&state, lane});
       }
     }
@@ -148,23 +221,25 @@ class Simulation {
   const Plan& plan_;
   std::vector<RankState> states_;
   std::map<GroupId, int> members_;
+  std::map<TransferId, int> sides_;  // how many of its two ranks posted a transfer
 };
 
 }  // namespace
 
 void CheckCollectives(const Plan& plan, const std::vector<CompiledProgram>& ranks, std::vector<std::string>& problems) {
   std::map<int, std::pair<Sequence, int>> of_dp_group;
-  Sequence of_world;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const int rank = ranks[i].rank;
-    Sequence all = Collectives(plan, ranks[i], /*world_only=*/false),
-             world = Collectives(plan, ranks[i], /*world_only=*/true);
-    const auto [place, first] = of_dp_group.try_emplace(DpGroupOf(plan, rank), all, rank);
-    if (!first) Compare(place->second.first, place->second.second, all, rank, problems);
-    if (i == 0) {
-      of_world = std::move(world);
-    } else if (first) {
-      Compare(of_world, ranks[0].rank, world, rank, problems);
+  std::map<GroupId, std::pair<Sequence, int>> of_group;
+  const auto compare = [&](auto& first_of, const auto& id, Sequence sequence, int rank) {
+    const auto [place, first] = first_of.try_emplace(id, std::move(sequence), rank);
+    if (!first) Compare(place->second.first, place->second.second, sequence, rank, problems);
+    return first;
+  };
+  for (const CompiledProgram& program : ranks) {
+    const int rank = program.rank;
+    const bool first = compare(of_dp_group, DpGroupOf(plan, rank), Collectives(plan, program, {}), rank);
+    for (const Group group : {Group::kWorld, Group::kTie, Group::kTp}) {
+      if (!IsMember(plan, rank, group) || (group == Group::kWorld && !first)) continue;
+      compare(of_group, GroupOf(plan, rank, group), Collectives(plan, program, group), rank);
     }
   }
 }

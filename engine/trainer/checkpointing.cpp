@@ -36,13 +36,30 @@ const at::Tensor& TensorOf(const RankState& state, int unit, size_t index) {
   return index == 0 ? state.masters(unit) : state.moment(unit, static_cast<int>(index) - 1);
 }
 
-Order OrderOf(const OwnedSlice& slice) {
-  return slice.segment->parameter.transposed ? Order::kTransposed : Order::kRowMajor;
+// The part of the logical tensor that a tp rank holds, in the order in which it holds it, and in that the slice.
+checkpoint::Region RegionOf(const OwnedSlice& slice, int tp_rank) {
+  const ParameterSpec& parameter = slice.segment->parameter;
+  checkpoint::Region region;
+  region.flat_begin = slice.held_begin;
+  region.flat_count = slice.count;
+  region.order = parameter.transposed ? Order::kTransposed : Order::kRowMajor;
+  if (!parameter.split()) return region;
+  const size_t held_dim = static_cast<size_t>(parameter.tp_dim);
+  const size_t dim = parameter.transposed ? parameter.shape.size() - 1 - held_dim : held_dim;
+  for (const ParameterSpec::Range& range : parameter.HeldRanges(tp_rank)) {
+    if (range.extent == 0) continue;
+    checkpoint::Box box{std::vector<int64_t>(parameter.shape.size(), 0), parameter.shape};
+    box.begin[dim] = range.begin;
+    box.extent[dim] = range.extent;
+    region.boxes.push_back(std::move(box));
+  }
+  return region;
 }
 
 // Where every rank has everything, each saves its share of the units; else each saves its shard.
 bool Saves(const RankState& state, int unit) {
   const Topology& topology = state.plan().topology;
+  if (state.IsTiedCopy(unit)) return false;
   return state.plan().effective_zero_stage > 0 || unit % topology.dp_size == state.dp_rank();
 }
 
@@ -50,15 +67,16 @@ void AddParts(checkpoint::RankWriter& writer, const RankState& state, const Opti
   const std::vector<SavedState> states = StatesOf(state.plan(), optimizer);
   std::vector<std::vector<checkpoint::PartSlab>> slabs(static_cast<size_t>(state.num_units()));
   for (const OwnedSlice& slice : state.OwnedSlices()) {
+    if (state.tp_rank() > 0 && !slice.segment->parameter.split()) continue;  // the first tp rank saves it
     checkpoint::PartSlab slab;
     slab.tensor = slice.segment->parameter.name;
     slab.shape = slice.segment->parameter.shape;
-    slab.region = {.boxes = {}, .flat_begin = slice.held_begin, .flat_count = slice.count, .order = OrderOf(slice)};
+    slab.region = RegionOf(slice, state.tp_rank());
     slab.elem_offset = slice.own_begin;
     slabs[static_cast<size_t>(slice.unit)].push_back(std::move(slab));
   }
   for (size_t s = 0; s < states.size(); ++s) {
-    for (int u = 0; u < state.num_units(); ++u) {
+    for (const int u : state.held_units()) {
       if (!Saves(state, u)) continue;
       const at::Tensor flat = TensorOf(state, u, s);
       const auto fill = [flat](int64_t byte_begin, std::span<std::byte> out) {
@@ -77,7 +95,12 @@ checkpoint::CheckpointMetadata MetadataOf(const RankState& state, const Optimize
   metadata.topology.world = plan.topology.world_size();
   metadata.topology.dp = plan.topology.dp_size;
   metadata.topology.zero_stage = plan.zero_stage;
-  for (int rank = 0; rank < plan.topology.world_size(); ++rank) metadata.topology.ranks.push_back({0, rank, 0, 0, 0});
+  metadata.topology.pp = plan.topology.pp_size;
+  metadata.topology.tp = plan.topology.tp_size;
+  for (int rank = 0; rank < plan.topology.world_size(); ++rank) {
+    const Topology::Coordinate at = plan.topology.CoordinateOf(rank);
+    metadata.topology.ranks.push_back({at.pp_rank, at.dp_rank, at.tp_rank, 0, 0});
+  }
   metadata.model_config = request.model_config;
   metadata.optimizer = request.optimizer;
   metadata.trainer_state = request.trainer_state;
@@ -114,7 +137,7 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
                                                       world.rank, uuid, request.step);
     AddParts(*writer, state, optimizer);
   });
-  const double all_bytes = SumOver(*world.dp, world.device, writer ? static_cast<double>(writer->bytes()) : 0.0);
+  const double all_bytes = SumOver(*world.world, world.device, writer ? static_cast<double>(writer->bytes()) : 0.0);
   std::string no_space;
   if (world.rank == 0) {
     try {
@@ -123,7 +146,7 @@ checkpoint::RankFileSummary WriteRankFile(const RankState& state, const Optimize
       no_space = error.what();
     }
   }
-  no_space = BroadcastText(*world.dp, world.device, no_space);
+  no_space = BroadcastText(*world.world, world.device, no_space);
   if (failure.empty()) failure = no_space;
   checkpoint::RankFileSummary summary;
   if (failure.empty()) attempt([&] { summary = writer->Finish(); });
@@ -148,12 +171,12 @@ void RequireFinite(const at::Tensor& halves, const std::string& tensor, const Ch
 }
 
 // Reads `count` elements of a held slice, converted to the type of `out` (1-D view of a flat buffer).
-void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, const std::string& tensor,
+void ReadSlice(const CheckpointReader& reader, const OwnedSlice& slice, int tp_rank, const std::string& tensor,
                const std::string& state_name, DType dtype, const at::Tensor& out) {
   const checkpoint::StateInfo* info = reader.Require(tensor).FindState(state_name);
   TRIREME_CHECK(info != nullptr, "state " + state_name + " of " + tensor + " was not looked up before");
   std::vector<std::byte> raw(static_cast<size_t>(slice.count * SizeOf(info->dtype)));
-  reader.ReadFlat(tensor, state_name, slice.held_begin, slice.count, raw, OrderOf(slice));
+  reader.ReadRegion(tensor, state_name, RegionOf(slice, tp_rank), raw);
   at::Tensor host = at::empty({slice.count}, at::TensorOptions().dtype(ScalarTypeOf(dtype)));
   checkpoint::ConvertElements(info->dtype, dtype, raw,
                               {static_cast<std::byte*>(host.mutable_data_ptr()), static_cast<size_t>(host.nbytes())});
@@ -173,7 +196,7 @@ void RequireShapes(const Plan& plan, const CheckpointReader& reader, const std::
 
 void SaveCheckpoint(const RankState& state, const OptimizerConfig& optimizer, RankWorld& world,
                     const SaveRequest& request) {
-  Communicator& comm = *world.dp;
+  Communicator& comm = *world.world;
   std::string failure;
   checkpoint::Uuid uuid{};
   if (world.rank == 0) {
@@ -214,7 +237,7 @@ void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const Check
   RequireShapes(state.plan(), reader, names);
   for (const OwnedSlice& slice : state.OwnedSlices()) {
     for (size_t s = 0; s < states.size(); ++s) {
-      ReadSlice(reader, slice, slice.segment->parameter.name, states[s].name, states[s].dtype,
+      ReadSlice(reader, slice, state.tp_rank(), slice.segment->parameter.name, states[s].name, states[s].dtype,
                 TensorOf(state, slice.unit, s).narrow(0, slice.own_begin, slice.count));
     }
   }
@@ -224,7 +247,7 @@ void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const Check
 void LoadInitialWeights(RankState& state, const CheckpointReader& reader) {
   RequireShapes(state.plan(), reader, {"model"});
   for (const OwnedSlice& slice : state.OwnedSlices()) {
-    ReadSlice(reader, slice, slice.segment->parameter.name, "model", state.plan().dtypes.compute,
+    ReadSlice(reader, slice, state.tp_rank(), slice.segment->parameter.name, "model", state.plan().dtypes.compute,
               state.own_weights(slice.unit).narrow(0, slice.own_begin, slice.count));
   }
   state.SetMastersFromWeights();
@@ -233,7 +256,7 @@ void LoadInitialWeights(RankState& state, const CheckpointReader& reader) {
 void GatherWeights(RankState& state, Communicator& dp) {
   const int stage = state.plan().effective_zero_stage;
   if (stage == 0 || stage == 3) return;
-  for (int u = 0; u < state.num_units(); ++u) dp.AllGather(state.own_weights(u), state.weights(u));
+  for (const int u : state.held_units()) dp.AllGather(state.own_weights(u), state.weights(u));
 }
 
 }  // namespace trireme

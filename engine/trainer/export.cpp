@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "parsers/model_text.h"
@@ -27,18 +28,54 @@ at::Tensor WholeUnit(const RankState& state, Communicator& dp, int unit, bool ma
   return whole;
 }
 
-// A segment as the logical tensor has it: without padding, in its own order, in the file's type, on the host.
-at::Tensor Logical(const at::Tensor& flat, const Segment& segment, DType dtype) {
-  const ParameterSpec& parameter = segment.parameter;
-  at::Tensor held = flat.narrow(0, segment.begin, segment.count).view(parameter.HeldShape());
-  if (parameter.padded_rows > 0) held = held.narrow(0, 0, parameter.shape[0]);
-  if (parameter.transposed) held = held.t();
-  return held.to(ScalarTypeOf(dtype)).contiguous().cpu();
+// The whole flat buffers of a unit's tp ranks, on every rank. With one stage and one tp rank there is nothing to send.
+std::vector<at::Tensor> PartsOfUnit(const RankState& state, RankWorld& world, Communicator& dp, int unit,
+                                    bool masters) {
+  const Plan& plan = state.plan();
+  const Topology& topology = plan.topology;
+  const int holder = plan.PpRankOf(unit);
+  const at::Tensor own = state.pp_rank() == holder ? WholeUnit(state, dp, unit, masters) : at::Tensor();
+  if (topology.pp_size * topology.tp_size == 1) return {own};
+  const DType dtype = masters ? plan.dtypes.master : plan.dtypes.compute;
+  std::vector<at::Tensor> parts;
+  for (int tp_rank = 0; tp_rank < topology.tp_size; ++tp_rank) {
+    const int root = topology.RankOf({holder, 0, tp_rank});
+    parts.push_back(world.rank == root ? own
+                                       : at::empty({plan.units[static_cast<size_t>(unit)].padded_elements},
+                                                   at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(state.device())));
+    world.world->Broadcast(parts.back(), root);
+    Synchronise(state.device());
+    world.world->CheckHealth();
+  }
+  return parts;
 }
 
-void WriteUnit(HuggingFaceWriter& writer, const UnitLayout& unit, const at::Tensor& flat, DType dtype) {
+// A segment as the logical tensor has it: without padding, in its own order, in the file's type, on the host.
+at::Tensor Logical(const std::vector<at::Tensor>& parts, const Segment& segment, DType dtype) {
+  const ParameterSpec& parameter = segment.parameter;
+  const auto held_by = [&](size_t tp_rank) {
+    return parts[tp_rank].narrow(0, segment.begin, segment.count).view(parameter.HeldShape());
+  };
+  at::Tensor whole = held_by(0);
+  if (parameter.split()) {
+    whole = at::empty(parameter.WholeHeldShape(), whole.options());
+    for (size_t tp_rank = 0; tp_rank < parts.size(); ++tp_rank) {
+      int64_t at = 0;
+      for (const ParameterSpec::Range& range : parameter.HeldRanges(static_cast<int>(tp_rank))) {
+        const at::Tensor part = held_by(tp_rank).narrow(parameter.tp_dim, at, range.extent);
+        whole.narrow(parameter.tp_dim, range.begin, range.extent).copy_(part);
+        at += range.extent;
+      }
+    }
+  }
+  if (parameter.padded_rows > 0) whole = whole.narrow(0, 0, parameter.shape[0]);
+  if (parameter.transposed) whole = whole.t();
+  return whole.to(ScalarTypeOf(dtype)).contiguous().cpu();
+}
+
+void WriteUnit(HuggingFaceWriter& writer, const UnitLayout& unit, const std::vector<at::Tensor>& parts, DType dtype) {
   for (const Segment& segment : unit.segments) {
-    const at::Tensor tensor = Logical(flat, segment, dtype);
+    const at::Tensor tensor = Logical(parts, segment, dtype);
     writer.Write(segment.parameter.name, 0,
                  {static_cast<const std::byte*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.nbytes())});
   }
@@ -46,7 +83,7 @@ void WriteUnit(HuggingFaceWriter& writer, const UnitLayout& unit, const at::Tens
 
 }  // namespace
 
-void ExportHuggingFace(const RankState& state, RankWorld& world, const ExportRequest& request) {
+void ExportHuggingFace(const RankState& state, RankWorld& world, Communicator& dp, const ExportRequest& request) {
   const Plan& plan = state.plan();
   const bool masters = plan.separate_master && request.dtype != plan.dtypes.compute;
   std::unique_ptr<HuggingFaceWriter> writer;
@@ -64,11 +101,11 @@ void ExportHuggingFace(const RankState& state, RankWorld& world, const ExportReq
     writer = std::make_unique<HuggingFaceWriter>(request.folder, plan.model, request.dtype, request.max_shard_bytes);
   });
   for (int u = 0; u < state.num_units(); ++u) {
-    const at::Tensor flat = WholeUnit(state, *world.dp, u, masters);
-    attempt([&] { WriteUnit(*writer, plan.units[static_cast<size_t>(u)], flat, request.dtype); });
+    const std::vector<at::Tensor> parts = PartsOfUnit(state, world, dp, u, masters);
+    attempt([&] { WriteUnit(*writer, plan.units[static_cast<size_t>(u)], parts, request.dtype); });
   }
   attempt([&] { writer->Commit(HuggingFaceConfig(plan.model, request.dtype), request.companions); });
-  const std::string problem = BroadcastText(*world.dp, world.device, failure);
+  const std::string problem = BroadcastText(*world.world, world.device, failure);
   if (problem.empty()) return;
   throw Error(ErrorCode::kCheckpoint, "TRN017", "the model was not exported\n  " + problem, request.folder.string(),
               "free space or name another folder; `trireme convert` exports from a checkpoint of --save");

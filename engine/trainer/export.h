@@ -20,6 +20,6 @@ struct ExportRequest {
 
 // All ranks, between steps; rank 0 writes. Where weights are sharded, one unit at a time is gathered. A failure of rank
 // 0 is Error{kCheckpoint, TRN017} on all ranks, and leaves no folder.
-void ExportHuggingFace(const RankState& state, RankWorld& world, const ExportRequest& request);
+void ExportHuggingFace(const RankState& state, RankWorld& world, Communicator& dp, const ExportRequest& request);
 
 }  // namespace trireme

@@ -11,8 +11,9 @@ void TakeInitialValues(const OwnModules& modules, RankState& state, RankWorld& w
     const OwnModule* own = FindOwnModule(modules, layout.spec);
     if (own == nullptr || layout.segments.empty()) continue;
     const at::Tensor whole = InitialValues(*own, layout, ScalarTypeOf(state.plan().dtypes.compute)).to(world.device);
-    world.dp->Broadcast(whole, 0);
+    world.world->Broadcast(whole, 0);
     const at::Tensor& weights = state.weights(u);
+    if (!weights.defined()) continue;  // another pipeline rank's
     weights.copy_(weights.numel() == whole.numel() ? whole : whole.narrow(0, state.own_begin(u), weights.numel()));
     Synchronise(world.device);
   }
@@ -27,7 +28,7 @@ void BroadcastBuffers(const OwnModules& modules, RankWorld& world) {
       // As bytes: a buffer may be of any type. `data` shares no version, so the module has not "changed" it.
       const at::Tensor flat = buffer.detach().contiguous().view({-1});
       const at::Tensor bytes = flat.view(at::kByte).clone();
-      world.dp->Broadcast(bytes, 0);
+      world.world->Broadcast(bytes, 0);
       buffer.variable_data().copy_(bytes.view(buffer.scalar_type()).view(buffer.sizes()));
     }
   };

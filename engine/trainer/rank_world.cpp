@@ -3,8 +3,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "engine/base/env.h"
@@ -16,9 +19,8 @@
 #endif
 
 namespace trireme {
-namespace {
 
-int CountGpus() {
+int VisibleGpus() {
 #ifdef TRIREME_HAS_CUDA
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -27,8 +29,10 @@ int CountGpus() {
   return 0;
 }
 
+namespace {
+
 at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local_world) {
-  const int gpus = CountGpus();
+  const int gpus = VisibleGpus();
   // srun --gpus-per-task=1 and the like: each rank is shown a GPU of its own.
   if (wanted != "cpu" && gpus == 1 && local_world > 1 && env::Text("CUDA_VISIBLE_DEVICES"))
     return at::Device(at::kCUDA, 0);
@@ -66,11 +70,53 @@ RankWorld RankWorld::FromEnvironment(const std::string& device) {
       threads && *threads >= 1 && std::in_range<int>(*threads))
     at::set_num_threads(static_cast<int>(*threads));
   world.store = Store::Connect(info);
+  world.make_group = [store = world.store, rank = info.rank, cuda = world.device.is_cuda()](
+                         const std::string& name, const std::vector<int>& ranks) {
+    return cuda ? MakeNcclCommunicator(store, ranks, rank, name) : MakeGlooCommunicator(store, ranks, rank, name);
+  };
   std::vector<int> ranks(static_cast<size_t>(info.world));
-  for (int rank = 0; rank < info.world; ++rank) ranks[static_cast<size_t>(rank)] = rank;
-  world.dp = world.device.is_cuda() ? MakeNcclCommunicator(world.store, ranks, info.rank, "dp0")
-                                    : MakeGlooCommunicator(world.store, ranks, info.rank, "dp0");
+  std::iota(ranks.begin(), ranks.end(), 0);
+  world.world = world.make_group("world", ranks);
   return world;
+}
+
+std::vector<Communicator*> RankGroups::All() const {
+  std::vector<Communicator*> all = {world};
+  for (const std::unique_ptr<Communicator>& group : owned) all.push_back(group.get());
+  return all;
+}
+
+RankGroups MakeGroups(RankWorld& world, const Plan& plan) {
+  const Topology& topology = plan.topology;
+  const Topology::Coordinate own = topology.CoordinateOf(world.rank);
+  RankGroups groups;
+  groups.world = groups.dp = world.world.get();
+  const auto make = [&](const std::string& name, const std::vector<int>& ranks) {
+    groups.owned.push_back(world.make_group(name, ranks));
+    return groups.owned.back().get();
+  };
+  if (topology.dp_size < topology.world_size()) {
+    std::vector<int> ranks;
+    for (int dp = 0; dp < topology.dp_size; ++dp) ranks.push_back(topology.RankOf({own.pp_rank, dp, own.tp_rank}));
+    groups.dp = make(fmt::format("dp{}", own.pp_rank * topology.tp_size + own.tp_rank), ranks);
+  }
+  if (topology.tp_size > 1) {
+    std::vector<int> ranks;
+    for (int tp = 0; tp < topology.tp_size; ++tp) ranks.push_back(topology.RankOf({own.pp_rank, own.dp_rank, tp}));
+    groups.tp = make(fmt::format("tp{}", own.pp_rank * topology.dp_size + own.dp_rank), ranks);
+  }
+  if (topology.pp_size > 1) {
+    std::vector<int> ranks;
+    for (int pp = 0; pp < topology.pp_size; ++pp) ranks.push_back(topology.RankOf({pp, own.dp_rank, own.tp_rank}));
+    const int pipeline = own.dp_rank * topology.tp_size + own.tp_rank;
+    groups.pp = make(fmt::format("pp{}", pipeline), ranks);
+    const int first = plan.PpRankOf(0), last = plan.PpRankOf(plan.head());
+    if (plan.tied_across_stages() && (own.pp_rank == first || own.pp_rank == last)) {
+      groups.tie = make(fmt::format("tie{}", pipeline), {topology.RankOf({first, own.dp_rank, own.tp_rank}),
+                                                         topology.RankOf({last, own.dp_rank, own.tp_rank})});
+    }
+  }
+  return groups;
 }
 
 void Synchronise(at::Device device) {

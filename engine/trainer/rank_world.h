@@ -3,24 +3,45 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/comm/communicator.h"
 #include "engine/comm/store.h"
+#include "engine/plan/plan.h"
 
 namespace trireme {
 
 struct RankWorld {
   int rank = 0, world_size = 1, local_rank = 0;
   at::Device device = at::kCPU;
-  std::shared_ptr<Store> store;      // null in a job of one process, and for ranks that are threads
-  std::unique_ptr<Communicator> dp;  // all ranks: the world, at tp = pp = 1
+  std::shared_ptr<Store> store;  // null in a job of one process, and for ranks that are threads
+  // A group that this rank is in; all its ranks (sorted, of the world) make it, in one order on every rank.
+  std::function<std::unique_ptr<Communicator>(const std::string& name, const std::vector<int>& ranks)> make_group;
+  std::unique_ptr<Communicator> world;  // all ranks
 
   // RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. `device`: "cpu", "cuda" or "" (a GPU for each rank of this
   // host where there are enough, else the CPU). NCCL on GPUs, Gloo on the CPU. Throws Error{kCommunication | kDevice}.
   static RankWorld FromEnvironment(const std::string& device);
 };
+
+// The groups of one rank (engine/plan: Topology). dp is the world's communicator where that is the same group.
+struct RankGroups {
+  Communicator* world = nullptr;
+  Communicator* dp = nullptr;
+  Communicator* tp = nullptr;   // null at tp 1
+  Communicator* pp = nullptr;   // one pipeline; null at pp 1
+  Communicator* tie = nullptr;  // first and last rank of a pipeline; null where no weight is tied across stages
+  std::vector<std::unique_ptr<Communicator>> owned;
+
+  std::vector<Communicator*> All() const;  // each once
+};
+RankGroups MakeGroups(RankWorld& world, const Plan& plan);
+
+// GPUs that this process can use; 0 in a program without GPU code.
+int VisibleGpus();
 
 // Data of rank 0 for all, and of all ranks for all: metadata only (a few MiB). On lane-less time: at start, save and
 // load.

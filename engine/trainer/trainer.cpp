@@ -13,8 +13,8 @@
 #include "engine/kernels/kernels.h"
 #include "engine/model/autograd_layer.h"
 #include "engine/schedule/compile.h"
+#include "engine/schedule/make_program.h"
 #include "engine/schedule/verify.h"
-#include "engine/schedule/zero.h"
 #include "engine/trainer/checkpointing.h"
 #include "engine/trainer/export.h"
 #include "engine/trainer/non_finite.h"
@@ -29,13 +29,20 @@ namespace {
 constexpr double kOverflowFactor = 1e38;
 
 CompiledProgram CompileFor(const Plan& plan, ProgramKind kind, int rank) {
-  return Compile(MakeZeroProgram(plan, kind, rank), OptionsOf(plan));
+  return Compile(MakeProgram(plan, kind, rank), OptionsOf(plan));
 }
 
-// Every rank of a dp group runs the same instructions: two of them show every order that matters.
-void RequireSound(const Plan& plan, const CompiledProgram& program) {
-  std::vector<CompiledProgram> ranks(static_cast<size_t>(std::min(2, plan.topology.dp_size)), program);
-  for (size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank].rank = static_cast<int>(rank);
+// Ranks of one pipeline rank run the same instructions: two of each kind show every order that matters.
+void RequireSound(const Plan& plan, ProgramKind kind, int own_rank, const CompiledProgram& own) {
+  std::vector<CompiledProgram> ranks;
+  const Topology& topology = plan.topology;
+  for (int rank = 0; rank < topology.world_size(); ++rank) {
+    const Topology::Coordinate at = topology.CoordinateOf(rank);
+    if (at.dp_rank > 1 || at.tp_rank > 1) continue;
+    const bool like_own = at.pp_rank == topology.CoordinateOf(own_rank).pp_rank;
+    ranks.push_back(like_own ? own : CompileFor(plan, kind, rank));
+    ranks.back().rank = rank;
+  }
   const VerifyReport report = Verify(plan, ranks);
   TRIREME_CHECK(report.ok(), report.problems.empty() ? "" : report.problems.front());
 }
@@ -59,13 +66,13 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   plan_ = MakePlan(setup_.config, setup_.model, inputs);
   CompiledProgram train = CompileFor(plan_, ProgramKind::kTrain, world_.rank),
                   eval = CompileFor(plan_, ProgramKind::kEval, world_.rank);
-  RequireSound(plan_, train);
-  RequireSound(plan_, eval);
+  RequireSound(plan_, ProgramKind::kTrain, world_.rank, train);
+  RequireSound(plan_, ProgramKind::kEval, world_.rank, eval);
   const VerifyReport mixed = VerifySequence(plan_, {&train, &eval, &eval, &train, &train});
   TRIREME_CHECK(mixed.ok(), mixed.problems.empty() ? "" : mixed.problems.front());
   AccountMemory(plan_);
   if (setup_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
-  state_ = std::make_unique<RankState>(plan_, plan_.topology.CoordinateOf(world_.rank).dp_rank, world_.device);
+  state_ = std::make_unique<RankState>(plan_, world_.rank, world_.device);
   kernels::InitStepState(state_->step_state(), InitialLossScale(setup_.config),
                          LossScalingOf(setup_.config).hysteresis);
   updater_ =
@@ -74,7 +81,12 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   parts.plan = &plan_;
   parts.state = state_.get();
   parts.updater = updater_.get();
-  parts.dp = world_.dp.get();
+  groups_ = MakeGroups(world_, plan_);
+  parts.world = groups_.world;
+  parts.dp = groups_.dp;
+  parts.tp = groups_.tp;
+  parts.pp = groups_.pp;
+  parts.tie = groups_.tie;
   parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);
   parts.loss_scaling = LossScalingOf(setup_.config);
   parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
@@ -170,7 +182,7 @@ void Trainer::LoadHuggingFace(const std::filesystem::path& folder) {
   const std::unique_ptr<checkpoint::CheckpointReader> reader = checkpoint::OpenHuggingFace(folder, plan_.model);
   for (const std::string& warning : reader->info().warnings) log::Warn("{}", warning);
   LoadInitialWeights(*state_, *reader);
-  GatherWeights(*state_, *world_.dp);
+  GatherWeights(*state_, *groups_.dp);
   Synchronise(device());
 }
 
@@ -179,7 +191,8 @@ void Trainer::SaveHuggingFace(const std::filesystem::path& folder, std::optional
   RefuseOwnModules(plan_.model, "writing a Hugging Face folder", folder.string());
   TRIREME_CHECK(pending_.empty(), "a step is unfinished");
   executor_->Drain();
-  ExportHuggingFace(*state_, world_, {folder, dtype.value_or(plan_.dtypes.compute), std::move(companions)});
+  ExportHuggingFace(*state_, world_, *groups_.dp,
+                    {folder, dtype.value_or(plan_.dtypes.compute), std::move(companions)});
 }
 
 std::optional<ScalerCounters> Trainer::ScalerOf(const double* step_state) const {
@@ -234,7 +247,7 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
     log::Warn("{} was saved with optimizer {}, this run has {}", where, info.optimizer, optimizer);
   const RunCounters counters = CountersFromJson(info.trainer_state, where + ": trainer state");
   LoadTensors(*state_, setup_.config.optimizer, *reader, /*with_moments=*/true);
-  GatherWeights(*state_, *world_.dp);
+  GatherWeights(*state_, *groups_.dp);
   at::Tensor scalars = state_->step_state().cpu();
   double* s = scalars.mutable_data_ptr<double>();
   s[kAppliedSteps] = static_cast<double>(counters.applied_steps);

@@ -90,7 +90,7 @@ class Trainer {
   Executor& executor() { return *executor_; }
   RankWorld& world() { return world_; }
   at::Device device() const { return world_.device; }
-  int64_t planned_bytes() const { return plan_.memory.total(); }
+  const MemoryAccount& planned() const { return plan_.memory_of_pp_rank[static_cast<size_t>(state_->pp_rank())]; }
   // Bytes that this rank's own buffers take: persistent, arena, workspace, tables of positions.
   int64_t allocated_bytes() const {
     return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes() + plan_.memory.tables;
@@ -103,6 +103,7 @@ class Trainer {
 
   TrainerSetup setup_;
   RankWorld world_;
+  RankGroups groups_;
   StepWatch watch_;
   Plan plan_;
   std::unique_ptr<RankState> state_;

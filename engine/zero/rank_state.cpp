@@ -40,31 +40,65 @@ std::vector<DecayRun> MakeDecayRuns(const UnitLayout& unit, int64_t begin, int64
   return runs;
 }
 
+// See RankState::norm_ranges. Gaps between segments hold zeros: they may count anywhere.
+std::vector<ElementRange> MakeNormRanges(const Plan& plan, const UnitLayout& unit, const Topology::Coordinate& place,
+                                         int64_t begin, int64_t count) {
+  ElementRange counted{begin, begin + count};
+  if (plan.effective_zero_stage == 0 && plan.topology.dp_size > 1) counted = unit.Shard(place.dp_rank);
+  if (place.tp_rank == 0) return {{counted.begin - begin, counted.end - begin}};
+  std::vector<ElementRange> ranges;
+  for (const Segment& segment : unit.segments) {
+    if (!segment.parameter.split()) continue;
+    const ElementRange part{std::max(segment.begin, counted.begin),
+                            std::min(segment.begin + segment.count, counted.end)};
+    if (part.size() > 0) ranges.push_back({part.begin - begin, part.end - begin});
+  }
+  return ranges;
+}
+
+// Elements of a segment that are no vocabulary padding, which comes last.
+int64_t LogicalElements(const Segment& segment, int tp_rank) {
+  const std::vector<HeldRun> runs = HeldRuns(segment.parameter, tp_rank);
+  return runs.empty() ? 0 : runs.back().held_begin + runs.back().count;
+}
+
 }  // namespace
 
-RankState::RankState(const Plan& plan, int dp_rank, at::Device device, Use use)
-    : plan_(plan), dp_rank_(dp_rank), device_(device) {
+RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
+    : plan_(plan),
+      place_(plan.topology.CoordinateOf(rank)),
+      held_units_(plan.UnitsOf(place_.pp_rank)),
+      device_(device),
+      weights_(plan.units.size()),
+      own_weights_(plan.units.size()),
+      masters_(plan.units.size()),
+      gradients_(plan.units.size()),
+      own_gradients_(plan.units.size()),
+      moments_(plan.units.size()),
+      decay_runs_(plan.units.size()),
+      norm_ranges_(plan.units.size()) {
   const int stage = plan.effective_zero_stage;
-  for (int u = 0; u < num_units(); ++u) {
+  for (const int u : held_units_) {
+    const size_t at = static_cast<size_t>(u);
     const UnitLayout& unit = plan.units[static_cast<size_t>(u)];
     const int64_t begin = own_begin(u), own = own_elements(u);
     const bool whole_weights = stage < 3, whole_gradients = stage < 2;
-    weights_.push_back(Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, device));
-    own_weights_.push_back(whole_weights ? weights_.back().narrow(0, begin, own) : weights_.back());
-    masters_.push_back(plan.separate_master ? Flat(own, plan.dtypes.master, device) : own_weights_.back());
-    moments_.emplace_back();
-    decay_runs_.push_back(MakeDecayRuns(unit, begin, own));
+    weights_[at] = Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, device);
+    own_weights_[at] = whole_weights ? weights_[at].narrow(0, begin, own) : weights_[at];
+    masters_[at] = plan.separate_master ? Flat(own, plan.dtypes.master, device) : own_weights_[at];
+    decay_runs_[at] = MakeDecayRuns(unit, begin, own);
+    if (!IsTiedCopy(u)) norm_ranges_[at] = MakeNormRanges(plan, unit, place_, begin, own);
     if (use == Use::kWeightsOnly) continue;
-    gradients_.push_back(Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, device));
-    own_gradients_.push_back(whole_gradients ? gradients_.back().narrow(0, begin, own) : gradients_.back());
-    for (int k = 0; k < plan.moments_per_element; ++k) moments_.back().push_back(Flat(own, plan.dtypes.master, device));
+    gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, device);
+    own_gradients_[at] = whole_gradients ? gradients_[at].narrow(0, begin, own) : gradients_[at];
+    for (int k = 0; k < plan.moments_per_element; ++k) moments_[at].push_back(Flat(own, plan.dtypes.master, device));
   }
   step_state_ = at::zeros({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).device(device));
   kernels::InitStepState(step_state_, /*loss_scale=*/1);
 }
 
 int64_t RankState::own_begin(int u) const {
-  return plan_.effective_zero_stage == 0 ? 0 : dp_rank_ * plan_.units[static_cast<size_t>(u)].shard_elements;
+  return plan_.effective_zero_stage == 0 ? 0 : place_.dp_rank * plan_.units[static_cast<size_t>(u)].shard_elements;
 }
 
 int64_t RankState::own_elements(int u) const {
@@ -73,31 +107,32 @@ int64_t RankState::own_elements(int u) const {
 }
 
 void RankState::InitialiseWeights(uint64_t seed) {
-  for (int u = 0; u < num_units(); ++u) {
+  for (const int u : held_units_) {
     const UnitLayout& unit = plan_.units[static_cast<size_t>(u)];
     const at::Tensor& weights = weights_[static_cast<size_t>(u)];
     const int64_t held =
         weights.numel() == unit.padded_elements ? 0 : own_begin(u);  // first flat element that lies here
     for (const Segment& segment : unit.segments) {
       const ParameterSpec& parameter = segment.parameter;
-      int64_t logical = 1;  // held elements that are no vocabulary padding: padding rows come last
-      for (const int64_t extent : parameter.shape) logical *= extent;
-      const int64_t begin = std::max(segment.begin, held),
-                    end = std::min(segment.begin + logical, held + weights.numel());
-      if (begin >= end) continue;
-      const at::Tensor part = weights.narrow(0, begin - held, end - begin);
-      switch (parameter.init) {
-        case Init::kZeros:
-          part.zero_();
-          break;
-        case Init::kOnes:
-          part.fill_(1);
-          break;
-        case Init::kGiven:
-          break;
-        case Init::kNormal:
-          kernels::InitNormal(part, seed, StreamOf(parameter.name), begin - segment.begin, 1, 0, parameter.init_std);
-          break;
+      for (const HeldRun& run : HeldRuns(parameter, place_.tp_rank)) {
+        const int64_t first = segment.begin + run.held_begin;
+        const int64_t begin = std::max(first, held), end = std::min(first + run.count, held + weights.numel());
+        if (begin >= end) continue;
+        const at::Tensor part = weights.narrow(0, begin - held, end - begin);
+        switch (parameter.init) {
+          case Init::kZeros:
+            part.zero_();
+            break;
+          case Init::kOnes:
+            part.fill_(1);
+            break;
+          case Init::kGiven:
+            break;
+          case Init::kNormal:
+            kernels::InitNormal(part, seed, StreamOf(parameter.name), run.whole_begin + (begin - first), 1, 0,
+                                parameter.init_std);
+            break;
+        }
       }
     }
   }
@@ -106,21 +141,20 @@ void RankState::InitialiseWeights(uint64_t seed) {
 
 void RankState::SetMastersFromWeights() {
   if (!plan_.separate_master) return;
-  for (int u = 0; u < num_units(); ++u) kernels::CastCopy(own_weights(u), masters(u));
+  for (const int u : held_units_) kernels::CastCopy(own_weights(u), masters(u));
 }
 
 void RankState::SetWeightsFromMasters() {
   if (!plan_.separate_master) return;
-  for (int u = 0; u < num_units(); ++u) kernels::CastCopy(masters(u), own_weights(u));
+  for (const int u : held_units_) kernels::CastCopy(masters(u), own_weights(u));
 }
 
 std::vector<OwnedSlice> RankState::OwnedSlices() const {
   std::vector<OwnedSlice> slices;
-  for (int u = 0; u < num_units(); ++u) {
+  for (const int u : held_units_) {
     const int64_t first = own_begin(u), last = first + own_elements(u);
     for (const Segment& segment : plan_.units[static_cast<size_t>(u)].segments) {
-      int64_t logical = 1;
-      for (const int64_t extent : segment.parameter.shape) logical *= extent;
+      const int64_t logical = LogicalElements(segment, place_.tp_rank);
       const int64_t begin = std::max(segment.begin, first), end = std::min(segment.begin + logical, last);
       if (begin < end) slices.push_back({u, &segment, begin - segment.begin, end - begin, begin - first});
     }
@@ -131,7 +165,7 @@ std::vector<OwnedSlice> RankState::OwnedSlices() const {
 int64_t RankState::allocated_bytes() const {
   int64_t bytes = static_cast<int64_t>(step_state_.nbytes());
   const auto add = [&](const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+    for (const at::Tensor& tensor : tensors) bytes += tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
   };
   add(weights_);
   add(gradients_);

@@ -1,7 +1,7 @@
 // Everything that one rank keeps between steps: weights, master weights, moments, gradient sums and StepState, one flat
 // buffer a unit each. The ZeRO stage decides only how much of each is here; what happens when is the Program's business
 // (engine/schedule).
-//   RankState state(plan, dp_rank, device);  state.InitialiseWeights(seed);
+//   RankState state(plan, rank, device);  state.InitialiseWeights(seed);
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -21,23 +21,24 @@ struct DecayRun {
   bool decay = true;
 };
 
-// A part of a logical tensor that lies in this rank's own part of a unit.
+// A part of a logical tensor that lies in this rank's own part of a unit. Vocabulary padding is not part of any: it is
+// neither saved nor loaded.
 struct OwnedSlice {
   int unit = 0;
   const Segment* segment = nullptr;
-  int64_t held_begin = 0;  // element of the held (transposed, padded) matrix, row-major
-  int64_t count = 0;       // elements; vocabulary padding is not counted, since it is neither saved nor loaded
+  int64_t held_begin = 0;  // element of this rank's held (transposed, split) tensor, row-major
+  int64_t count = 0;       // elements
   int64_t own_begin = 0;   // element of the own part
 };
 
 class RankState {
  public:
   enum class Use { kTraining, kWeightsOnly };  // kWeightsOnly: no gradients, no moments
-  // Allocates everything that the plan calls persistent, zero-filled.
-  RankState(const Plan& plan, int dp_rank, at::Device device, Use use = Use::kTraining);
+  // Allocates everything that the plan calls persistent on world rank `rank`, zero-filled.
+  RankState(const Plan& plan, int rank, at::Device device, Use use = Use::kTraining);
 
-  // Initial values by logical name, equal in every layout (none for Init::kGiven); master weights are the rounded weights, as DeepSpeed has
-  // them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
+  // Initial values by logical name, equal in every layout (none for Init::kGiven); master weights are the rounded
+  // weights, as DeepSpeed has them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
   void InitialiseWeights(uint64_t seed);
   // After weights were set: master weights become their image.
   void SetMastersFromWeights();
@@ -46,8 +47,14 @@ class RankState {
 
   const Plan& plan() const { return plan_; }
   at::Device device() const { return device_; }
-  int num_units() const { return static_cast<int>(plan_.units.size()); }
-  int dp_rank() const { return dp_rank_; }
+  int num_units() const { return plan_.num_units(); }
+  int dp_rank() const { return place_.dp_rank; }
+  int pp_rank() const { return place_.pp_rank; }
+  int tp_rank() const { return place_.tp_rank; }
+  // What lies here (Plan::UnitsOf): the tensors of all other units are undefined.
+  const std::vector<int>& held_units() const { return held_units_; }
+  // A copy of unit 0 beside the head. Another rank counts it in the norm and saves it.
+  bool IsTiedCopy(int u) const { return u == 0 && plan_.PpRankOf(0) != place_.pp_rank; }
 
   // Flat tensors of unit u. `own`: the elements that this rank updates.
   const at::Tensor& weights(int u) const {
@@ -71,17 +78,22 @@ class RankState {
   int64_t own_begin(int u) const;  // first element of the unit's flat buffer that is own
   int64_t own_elements(int u) const;
   std::span<const DecayRun> decay_runs(int u) const { return decay_runs_[static_cast<size_t>(u)]; }
-  // What of each logical tensor is own, over all units: checkpoints and comparisons.
+  // Ranges of the own part that this rank counts in the gradient's norm, so that each parameter counts once: no copy of
+  // a tied weight, what is whole on every tp rank at the first one, and at ZeRO 0 each dp rank's share of the whole.
+  std::span<const ElementRange> norm_ranges(int u) const { return norm_ranges_[static_cast<size_t>(u)]; }
+  // What of each logical tensor is own, over all units that are here, copies too: checkpoints and comparisons.
   std::vector<OwnedSlice> OwnedSlices() const;
   int64_t allocated_bytes() const;
 
  private:
   const Plan& plan_;
-  int dp_rank_;
+  Topology::Coordinate place_;
+  std::vector<int> held_units_;
   at::Device device_;
   std::vector<at::Tensor> weights_, own_weights_, masters_, gradients_, own_gradients_;
   std::vector<std::vector<at::Tensor>> moments_;
   std::vector<std::vector<DecayRun>> decay_runs_;
+  std::vector<std::vector<ElementRange>> norm_ranges_;
   at::Tensor step_state_;
 };
 

@@ -25,7 +25,7 @@ Bf16Config ParseBf16(SectionReader& root, const TrainFlags& flags);
 DataTypesConfig ParseDataTypes(SectionReader in);
 ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size);
 void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
-TriremeConfig ParseTrireme(SectionReader in);
+TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config);
 void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config);
 
 std::span<const KnownKey> KnownTopLevelKeys();

@@ -5,7 +5,30 @@
 
 namespace trireme {
 
-TriremeConfig ParseTrireme(SectionReader in) {
+namespace {
+
+// "pipeline": what DeepSpeed's programs say in code.
+void ParsePipeline(SectionReader in, PipelineParallelConfig& pipeline) {
+  in.Read("virtual_stages", pipeline.virtual_stages, Between(1, 1000));
+  in.Read("partition", pipeline.partition);
+  std::string schedule = "1f1b";
+  if (in.Read("schedule", schedule)) {
+    if (schedule == "gpipe") {
+      pipeline.schedule = PipelineSchedule::kGPipe;
+    } else if (schedule == "zero-bubble") {
+      pipeline.schedule = PipelineSchedule::kZeroBubble;
+    } else if (schedule != "1f1b") {
+      in.diagnostics().Error("CFG012", in.At("schedule"), in.Path("schedule"),
+                             fmt::format("unknown pipeline schedule {}", Quoted(schedule)),
+                             "write \"1f1b\", \"zero-bubble\" or \"gpipe\"");
+    }
+  }
+  in.RejectUnread();
+}
+
+}  // namespace
+
+TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config) {
   TriremeConfig c;
   std::string normalization = "tokens";
   if (in.Read("loss_normalization", normalization)) {
@@ -19,6 +42,9 @@ TriremeConfig ParseTrireme(SectionReader in) {
   }
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);
   in.Read("scale_growth_quirk", c.scale_growth_quirk);
+  ParsePipeline(in.Section("pipeline", SectionKind::kChecked), config.pipeline_parallel);
+  config.tensor_parallel.sequence_parallel = flags.sequence_parallel;
+  in.Read("sequence_parallel", config.tensor_parallel.sequence_parallel);
   in.RejectUnread();
   return c;
 }

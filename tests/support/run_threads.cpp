@@ -51,6 +51,13 @@ std::string Report(const std::vector<Outcome>& outcomes) {
 
 }  // namespace
 
+std::function<std::unique_ptr<Communicator>(const std::string&, const std::vector<int>&)> ThreadRank::GroupMaker()
+    const {
+  return [comms = comms, rank = rank](const std::string& name, const std::vector<int>& ranks) {
+    return comms->MakeCommunicator(ranks, rank, name);
+  };
+}
+
 std::unique_ptr<Communicator> ThreadRank::MakeCommunicator(const std::string& name) {
   std::vector<int> all(world);
   std::iota(all.begin(), all.end(), 0);

@@ -22,6 +22,8 @@ struct ThreadRank {
   std::shared_ptr<InProcessWorld> comms;
 
   std::unique_ptr<Communicator> MakeCommunicator(const std::string& name);  // of all ranks
+  // Makes groups that this rank is in (RankWorld::make_group).
+  std::function<std::unique_ptr<Communicator>(const std::string&, const std::vector<int>&)> GroupMaker() const;
 };
 
 // Each thread runs with one LibTorch thread and with gradients as by default (on).

@@ -20,6 +20,10 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Names of files in error texts start at the root of the sources, so that an installed folder says nothing of where it was built.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>
+                    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+
 if(TRIREME_SANITIZE)
   string(REPLACE ";" "," _sanitizers "${TRIREME_SANITIZE}")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${_sanitizers}> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)

@@ -149,6 +149,48 @@ void Backend<CudaDevice>::CrossEntropy(const at::Tensor& logits, const at::Tenso
                      CurrentStream());
 }
 
+namespace {
+
+cuda::VocabularyArguments VocabularyOf(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                                       const VocabularyPart& part, const at::Tensor& maxima, const at::Tensor& sums) {
+  return {.logits = Data(logits),
+          .tokens = Ids(tokens),
+          .maxima = Data(maxima),
+          .sums = Data(sums),
+          .state = nullptr,
+          .rows = logits.size(0),
+          .held = logits.size(1),
+          .columns = part.Columns(logits.size(1)),
+          .vocab = part.vocab_size,
+          .first_id = part.first_id,
+          .sequence = tokens.size(1) - 1,
+          .first_row = first_row,
+          .gradient_scale = 0,
+          .train = false,
+          .counts = part.counts};
+}
+
+}  // namespace
+
+template <>
+void Backend<CudaDevice>::VocabularyStatistics(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                                               const VocabularyPart& part, const at::Tensor& maxima,
+                                               const at::Tensor& sums) {
+  cuda::VocabularyStatistics(ElementOf(logits), VocabularyOf(logits, tokens, first_row, part, maxima, sums),
+                             CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::VocabularyLoss(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
+                                         const VocabularyPart& part, const at::Tensor& maxima, const at::Tensor& sums,
+                                         double gradient_scale, const at::Tensor& state, bool train) {
+  cuda::VocabularyArguments arguments = VocabularyOf(logits, tokens, first_row, part, maxima, sums);
+  arguments.state = Doubles(state);
+  arguments.gradient_scale = gradient_scale;
+  arguments.train = train;
+  cuda::VocabularyLoss(ElementOf(logits), arguments, CurrentStream());
+}
+
 template <>
 void Backend<CudaDevice>::SumOfSquares(const at::Tensor& gradient, const at::Tensor& state) {
   cuda::SumOfSquares(ElementOf(gradient), Data(gradient), gradient.numel(), Doubles(state), cuda::SumScratch(),

@@ -69,6 +69,19 @@ struct LossArguments {
   bool train = false;
 };
 void CrossEntropy(Element type, const LossArguments& arguments, cudaStream_t stream);
+// vocabulary.cu
+struct VocabularyArguments {
+  void* logits = nullptr;
+  const int32_t* tokens = nullptr;
+  void* maxima = nullptr;
+  void* sums = nullptr;
+  double* state = nullptr;
+  int64_t rows = 0, held = 0, columns = 0, vocab = 0, first_id = 0, sequence = 0, first_row = 0;
+  double gradient_scale = 0;
+  bool train = false, counts = false;
+};
+void VocabularyStatistics(Element type, const VocabularyArguments& arguments, cudaStream_t stream);
+void VocabularyLoss(Element type, const VocabularyArguments& arguments, cudaStream_t stream);
 void FinishStepStats(double* state, const StepStatsOptions& options, cudaStream_t stream);
 // update.cu
 struct UpdateArguments {

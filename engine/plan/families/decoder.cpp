@@ -26,11 +26,11 @@ const FamilyTraits& TraitsOf(Family family) {
 
 std::string BlockName(const FamilyTraits& traits, int64_t layer) { return fmt::format("{}.{}", traits.blocks, layer); }
 
-BlockWidths::BlockWidths(const ModelSpec& model)
+BlockWidths::BlockWidths(const ModelSpec& model, int tp_size)
     : hidden(model.hidden_size),
-      query(model.num_attention_heads * model.HeadSize()),
-      key(model.KeyValueHeads() * model.HeadSize()),
-      intermediate(model.intermediate_size) {}
+      query(model.num_attention_heads / tp_size * model.HeadSize()),
+      key(model.KeyValueHeads() / tp_size * model.HeadSize()),
+      intermediate(model.intermediate_size / tp_size) {}
 
 std::vector<int64_t> QkvRows(const FamilyTraits& traits, const BlockWidths& widths) {
   if (traits.qkv.size() == 1) return {widths.qkv()};
@@ -49,8 +49,11 @@ class Decoder {
       : model_(model),
         options_(options),
         traits_(TraitsOf(model.family)),
-        widths_(model),
+        whole_(model),
+        widths_(model, options.tp_size),
         padded_vocab_(std::max(model.vocab_size, model.padded_vocab_size)),
+        held_vocab_(padded_vocab_ / options.tp_size),
+        token_share_(options.sequence_parallel ? options.tp_size : 1),
         compute_size_(SizeOf(options.compute_dtype)),
         statistics_size_(options.compute_dtype == DType::kFloat64 ? 8 : 4) {}
 
@@ -60,7 +63,7 @@ class Decoder {
 
  private:
   ParameterSpec Vector(const std::string& name, int64_t size, Init init, int tp_dim) const {
-    return {name, {size}, false, 0, init, 0, options_.decay_all, tp_dim, false};
+    return {name, {size}, false, 0, init, 0, options_.decay_all, tp_dim, false, options_.tp_size, 1};
   }
   ParameterSpec Table(std::string_view name, int64_t rows, int64_t padded_rows, int tp_dim) const {
     return {fmt::format("{}.weight", name),
@@ -71,7 +74,9 @@ class Decoder {
             model_.initializer_range,
             true,
             tp_dim,
-            false};
+            false,
+            options_.tp_size,
+            1};
   }
   void AddNorm(UnitSpec& unit, const std::string& name) const;
   void AddLinear(UnitSpec& unit, const std::vector<std::string_view>& names, const std::vector<int64_t>& rows,
@@ -84,8 +89,10 @@ class Decoder {
   const ModelSpec& model_;
   const FamilyOptions& options_;
   const FamilyTraits& traits_;
-  const BlockWidths widths_;
-  const int64_t padded_vocab_, compute_size_, statistics_size_;
+  const BlockWidths whole_, widths_;  // of all tp ranks, and of one
+  const int64_t padded_vocab_, held_vocab_;
+  const int token_share_;
+  const int64_t compute_size_, statistics_size_;
 };
 
 // A product of a 16-bit weight gradient is made here before it is added to a wider sum (CPU).
@@ -105,18 +112,21 @@ void Decoder::AddNorm(UnitSpec& unit, const std::string& name) const {
 void Decoder::AddLinear(UnitSpec& unit, const std::vector<std::string_view>& names, const std::vector<int64_t>& rows,
                         int64_t in, bool bias, bool row_parallel) const {
   double std = model_.initializer_range;
+  const bool fused = names == traits_.qkv && names.size() == 1 && !traits_.interleaved;
+  const int blocks = fused ? 3 : 1;  // query, key and value are split one by one
   if (row_parallel && traits_.scaled_residual_init) std /= std::sqrt(2.0 * static_cast<double>(model_.num_layers));
   for (size_t i = 0; i < names.size(); ++i) {
     std::vector<int64_t> shape{rows[i], in};
     if (traits_.transposed) std::swap(shape[0], shape[1]);
     unit.parameters.push_back({fmt::format("{}.{}.weight", unit.name, names[i]), std::move(shape), traits_.transposed,
-                               0, Init::kNormal, std, true, row_parallel ? 1 : 0, i > 0});
+                               0, Init::kNormal, std, true, row_parallel ? 1 : 0, i > 0, options_.tp_size, blocks});
   }
   if (!bias) return;
   for (size_t i = 0; i < names.size(); ++i) {
     unit.parameters.push_back(
         Vector(fmt::format("{}.{}.bias", unit.name, names[i]), rows[i], Init::kZeros, row_parallel ? -1 : 0));
     unit.parameters.back().joined = i > 0;
+    unit.parameters.back().tp_blocks = blocks;
   }
 }
 
@@ -128,33 +138,36 @@ UnitSpec Decoder::Embedding() const {
   if (!traits_.position_table.empty()) {
     unit.parameters.push_back(Table(traits_.position_table, model_.max_position_embeddings, 0, -1));
   }
-  unit.backward_workspace = {64, kWorkspaceSlack};
+  const int64_t exchanged = options_.sequence_parallel ? 2 * widths_.hidden * compute_size_ : 0;
+  const int64_t ids = options_.tp_size > 1 ? 8 : 0;  // of this rank's part of the table, one more a sequence
+  if (options_.tp_size > 1) unit.forward_workspace = {ids + exchanged, kWorkspaceSlack};
+  unit.backward_workspace = {64 + ids + exchanged, kWorkspaceSlack};
   return unit;
 }
 
 void Decoder::AddParameters(UnitSpec& unit) const {
-  const int64_t h = widths_.hidden;
+  const int64_t h = whole_.hidden;
   AddNorm(unit, fmt::format("{}.{}", unit.name, traits_.norm_1));
-  AddLinear(unit, traits_.qkv, QkvRows(traits_, widths_), h, model_.qkv_bias, false);
-  AddLinear(unit, {traits_.attention_out}, {h}, widths_.query, model_.attention_out_bias, true);
+  AddLinear(unit, traits_.qkv, QkvRows(traits_, whole_), h, model_.qkv_bias, false);
+  AddLinear(unit, {traits_.attention_out}, {h}, whole_.query, model_.attention_out_bias, true);
   AddNorm(unit, fmt::format("{}.{}", unit.name, traits_.norm_2));
-  AddLinear(unit, traits_.fc, FcRows(traits_, widths_), h, model_.mlp_bias, false);
-  AddLinear(unit, {traits_.mlp_out}, {h}, widths_.intermediate, model_.mlp_bias, true);
+  AddLinear(unit, traits_.fc, FcRows(traits_, whole_), h, model_.mlp_bias, false);
+  AddLinear(unit, {traits_.mlp_out}, {h}, whole_.intermediate, model_.mlp_bias, true);
 }
 
 void Decoder::AddActivations(UnitSpec& unit) const {
   using Place = SavedSpec::Place;
   const int64_t h = widths_.hidden;
   const auto norm = [&](const std::string& name) {
-    if (!traits_.rms_norm) unit.saved.push_back({name + ".mean", false, 1, Place::kArena});
-    unit.saved.push_back({name + ".rstd", false, 1, Place::kArena});
-    unit.saved.push_back({name + ".out", true, h, Place::kArena});
+    if (!traits_.rms_norm) unit.saved.push_back({name + ".mean", false, 1, Place::kArena, token_share_});
+    unit.saved.push_back({name + ".rstd", false, 1, Place::kArena, token_share_});
+    unit.saved.push_back({name + ".out", true, h, Place::kArena, token_share_});
   };
   norm("norm_1");
   unit.saved.push_back({"attn.qkv", true, widths_.qkv(), Place::kArena});
   unit.saved.push_back({"attn.out", true, widths_.query, Place::kPool});
-  unit.saved.push_back({"attn.lse", false, model_.num_attention_heads, Place::kPool});
-  if (!model_.parallel_residual) unit.saved.push_back({"mid", true, h, Place::kArena});
+  unit.saved.push_back({"attn.lse", false, model_.num_attention_heads / options_.tp_size, Place::kPool});
+  if (!model_.parallel_residual) unit.saved.push_back({"mid", true, h, Place::kArena, token_share_});
   norm("norm_2");
   unit.saved.push_back({"mlp.fc", true, FcWidth(), Place::kArena});
   unit.saved.push_back({"mlp.act", true, widths_.intermediate, Place::kArena});
@@ -174,9 +187,11 @@ UnitSpec Decoder::Block(int64_t layer) const {
   AddActivations(unit);
   unit.splits_weights = true;
   const int64_t scratch = WeightScratch(std::max({widths_.qkv() * h, widths_.query * h, FcWidth() * h}));
-  const int64_t dropped = options_.hidden_dropout > 0 ? 2 * h : 0, dact = traits_.gated() ? f : 0;
-  const int64_t backward = 2 * h + widths_.query + widths_.qkv() + FcWidth() + dact + dropped;
-  unit.forward_workspace = {2 * h * compute_size_, kWorkspaceSlack};
+  // Whole rows that come from the other ranks, and partial sums that go to them.
+  const int64_t exchanged = options_.sequence_parallel ? 2 * h : 0, dact = traits_.gated() ? f : 0;
+  const int64_t dropped = options_.hidden_dropout > 0 || options_.sequence_parallel ? 2 * h : 0;
+  const int64_t backward = 2 * h + widths_.query + widths_.qkv() + FcWidth() + dact + dropped + exchanged;
+  unit.forward_workspace = {(2 * h + exchanged) * compute_size_, kWorkspaceSlack};
   unit.backward_workspace = {backward * compute_size_ + 8 * statistics_size_, kWorkspaceSlack + scratch};
   const double products = 2.0 * static_cast<double>(h * (widths_.qkv() + widths_.query + FcWidth() + f));
   const double attention = 2.0 * static_cast<double>(widths_.query) * static_cast<double>(options_.sequence_length);
@@ -194,10 +209,11 @@ UnitSpec Decoder::Head() const {
   }
   unit.reads_tied_embedding = model_.tie_word_embeddings;
   const int64_t tokens = options_.tokens > 0 ? options_.tokens : options_.sequence_length;
-  const int64_t logits = HeadChunkTokens(tokens, padded_vocab_) * padded_vocab_ * compute_size_;
-  unit.forward_workspace = {2 * widths_.hidden * compute_size_ + 4 * statistics_size_,
-                            kWorkspaceSlack + logits + WeightScratch(padded_vocab_ * widths_.hidden)};
-  unit.forward_flops_per_token = 2.0 * static_cast<double>(padded_vocab_) * static_cast<double>(widths_.hidden);
+  const int64_t logits = HeadChunkTokens(tokens, held_vocab_) * held_vocab_ * compute_size_;
+  const int64_t exchanged = options_.sequence_parallel ? 2 : 0, statistics = options_.tp_size > 1 ? 8 : 4;
+  unit.forward_workspace = {(2 + exchanged) * widths_.hidden * compute_size_ + statistics * statistics_size_,
+                            kWorkspaceSlack + logits + WeightScratch(held_vocab_ * widths_.hidden)};
+  unit.forward_flops_per_token = 2.0 * static_cast<double>(held_vocab_) * static_cast<double>(widths_.hidden);
   return unit;
 }
 

@@ -43,7 +43,8 @@ struct BlockWidths {
   int64_t hidden = 0, query = 0, key = 0;  // key: of keys, and of values
   int64_t intermediate = 0;
 
-  explicit BlockWidths(const ModelSpec& model);
+  // Of one of `tp_size` ranks that split everything but the hidden size.
+  explicit BlockWidths(const ModelSpec& model, int tp_size = 1);
   int64_t qkv() const { return query + 2 * key; }
 };
 

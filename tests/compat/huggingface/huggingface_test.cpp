@@ -201,8 +201,9 @@ TEST_P(HuggingFaceModel, WrittenAgainEqual) {
   const fs::path out = fs::path(::testing::TempDir()) / ("huggingface_" + name);
   fs::remove_all(out);
   RankWorld world;
-  world.dp = MakeInProcessWorld(1)->MakeCommunicator({0}, 0, "dp");
-  ExportHuggingFace(layers.state(), world, {.folder = out, .dtype = DType::kFloat32, .max_shard_bytes = 50'000});
+  world.world = MakeInProcessWorld(1)->MakeCommunicator({0}, 0, "world");
+  ExportHuggingFace(layers.state(), world, *world.world,
+                    {.folder = out, .dtype = DType::kFloat32, .max_shard_bytes = 50'000});
   ExpectSameConfig(folder_ / "config.json", out / "config.json");
   const ModelSpec again_spec = SpecOf(out);
   const auto again = checkpoint::OpenHuggingFace(out, again_spec);

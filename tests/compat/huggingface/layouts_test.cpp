@@ -74,7 +74,8 @@ TEST_P(HuggingFaceLayouts, InAndOut) {
     RankWorld world;
     world.rank = self.rank;
     world.world_size = self.world;
-    world.dp = self.MakeCommunicator("dp");
+    world.world = self.MakeCommunicator("world");
+    world.make_group = self.GroupMaker();
     Trainer trainer(setup, std::move(world));
     trainer.LoadHuggingFace(in);
     trainer.SaveHuggingFace(root / "start", std::nullopt, {{"tokenizer.json", "{}"}});

@@ -61,7 +61,8 @@ Followed Follow(const std::string& name, const nlohmann::json& expected, std::ve
     RankWorld place;
     place.rank = self.rank;
     place.world_size = world;
-    place.dp = self.MakeCommunicator("dp0");
+    place.world = self.MakeCommunicator("world");
+    place.make_group = self.GroupMaker();
     trainers[static_cast<size_t>(self.rank)] = std::make_unique<Trainer>(setup, std::move(place));
     Trainer& trainer = *trainers[static_cast<size_t>(self.rank)];
     trainer.LoadHuggingFace(initial);

@@ -91,7 +91,7 @@ TEST(Programs, EachUnitIsReducedUpdatedAndGatheredAsOften) {
     const Plan plan = PlanOf(small);
     SCOPED_TRACE(testing::Describe(small));
     std::map<std::pair<Op, int>, int64_t> count;
-    for (const Instruction& i : MakeZeroProgram(plan, ProgramKind::kTrain, 0).instructions) {
+    for (const Instruction& i : MakeProgram(plan, ProgramKind::kTrain, 0).instructions) {
       for (int unit = i.units.first; unit <= i.units.last; ++unit) ++count[{i.op, unit}];
     }
     const int64_t m = small.micro_batches;
@@ -125,15 +125,15 @@ TEST(Programs, ArenaRepeatsFromTheThirdMicroBatchOn) {
     SmallPlan small = plans.Next();
     small.micro_batches = kFoldedMicroBatches;
     Plan three = PlanOf(small);
-    const CompiledProgram folded = Compile(MakeZeroProgram(three, ProgramKind::kTrain, 0), OptionsOf(three));
+    const CompiledProgram folded = Compile(MakeProgram(three, ProgramKind::kTrain, 0), OptionsOf(three));
     small.micro_batches = plans.Draw(4, 12);
     Plan many = PlanOf(small);
-    const CompiledProgram whole = Compile(MakeZeroProgram(many, ProgramKind::kTrain, 0), OptionsOf(many));
+    const CompiledProgram whole = Compile(MakeProgram(many, ProgramKind::kTrain, 0), OptionsOf(many));
     EXPECT_EQ(whole.arena_bytes, folded.arena_bytes) << testing::Describe(small);
     EXPECT_EQ(whole.peak_pool_bytes, folded.peak_pool_bytes) << testing::Describe(small);
     Plan counted = many;
     AccountMemory(many);
-    AccountMemory(counted, whole);
+    AccountMemory(counted, std::vector{whole});
     EXPECT_EQ(many.traffic.gather, counted.traffic.gather) << testing::Describe(small);
     EXPECT_EQ(many.traffic.reduce, counted.traffic.reduce) << testing::Describe(small);
     EXPECT_EQ(many.memory.total(), counted.memory.total()) << testing::Describe(small);

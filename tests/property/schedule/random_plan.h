@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "engine/schedule/compile.h"
-#include "engine/schedule/zero.h"
+#include "engine/schedule/make_program.h"
+#include "engine/schedule/pipeline_order.h"
 #include "tests/unit/plan/small_plan.h"
 
 namespace trireme::testing {
@@ -44,6 +45,23 @@ class RandomPlans {
     return small;
   }
 
+  // With a pipeline of 1 to 4 ranks.
+  SmallPlan NextPipeline() {
+    SmallPlan small = Next();
+    small.pp = Draw(1, std::min<int64_t>(4, small.layers + 2));
+    small.ranks = small.pp * Draw(1, 3);
+    small.schedule = OneOf<PipelineSchedule>(
+        {PipelineSchedule::kGPipe, PipelineSchedule::kOneForwardOneBackward, PipelineSchedule::kZeroBubble});
+    small.partition = OneOf<std::string>({"uniform", "parameters", "time", "type:block"});
+    small.micro_batches = Draw(1, 9);
+    const int64_t most = (small.layers + 2) / small.pp;
+    if (small.schedule == PipelineSchedule::kOneForwardOneBackward && small.pp > 1) {
+      small.virtual_stages = Draw(1, std::min<int64_t>(3, most));
+    }
+    if (small.virtual_stages > 1) small.micro_batches = small.pp * Draw(1, 3);
+    return small;
+  }
+
  private:
   std::mt19937 generator_;
 };
@@ -52,9 +70,10 @@ inline std::string Describe(const SmallPlan& s) {
   return fmt::format(
       "layers {} hidden {} heads {} vocab {} positions {} sequence {} micro {} micro-batches {} ranks {} stage {} tied "
       "{} bf16 {} "
-      "recompute {} bucket {}",
+      "recompute {} bucket {} pp {} virtual stages {} {} {}",
       s.layers, s.hidden, s.heads, s.vocab, s.positions, s.sequence, s.micro, s.micro_batches, s.ranks, s.zero_stage,
-      s.tied, s.bf16, s.recompute == Recompute::kFull, s.bucket_elements);
+      s.tied, s.bf16, s.recompute == Recompute::kFull, s.bucket_elements, s.pp, s.virtual_stages, Name(s.schedule),
+      s.partition);
 }
 
 inline std::vector<CompiledProgram> CompileAll(const Plan& plan, ProgramKind kind, int max_unjoined_frees = 2) {
@@ -62,7 +81,7 @@ inline std::vector<CompiledProgram> CompileAll(const Plan& plan, ProgramKind kin
   options.max_unjoined_frees = max_unjoined_frees;
   std::vector<CompiledProgram> ranks;
   for (int rank = 0; rank < plan.topology.world_size(); ++rank)
-    ranks.push_back(Compile(MakeZeroProgram(plan, kind, rank), options));
+    ranks.push_back(Compile(MakeProgram(plan, kind, rank), options));
   return ranks;
 }
 

@@ -28,7 +28,8 @@ double NormOfEqualMicroBatches(int world, int stage, int64_t accumulation, bool 
     RankWorld place;
     place.rank = self.rank;
     place.world_size = world;
-    place.dp = self.MakeCommunicator("dp0");
+    place.world = self.MakeCommunicator("world");
+    place.make_group = self.GroupMaker();
     Trainer trainer(setup, std::move(place));
     trainer.InitialiseWeights(7);
     trainer.StartStep([](int64_t, const at::Tensor& tokens) {

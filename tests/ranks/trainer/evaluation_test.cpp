@@ -44,7 +44,7 @@ class Evaluating : public ::testing::Test {
     RankWorld world;
     auto comms = MakeInProcessWorld(1, std::chrono::seconds(60));
     const std::string failed =
-        RunThreadRanks(comms, [&](ThreadRank& self) { world.dp = self.MakeCommunicator("dp0"); });
+        RunThreadRanks(comms, [&](ThreadRank& self) { world.world = self.MakeCommunicator("world"); });
     EXPECT_EQ(failed, "");
     return std::make_unique<Trainer>(SetupOf(run), std::move(world));
   }

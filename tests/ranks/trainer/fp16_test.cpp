@@ -71,7 +71,8 @@ TEST_P(Overflow, OnOneRankSkipsTheStepOnAll) {
     RankWorld world;
     world.rank = self.rank;
     world.world_size = 2;
-    world.dp = self.MakeCommunicator("dp0");
+    world.world = self.MakeCommunicator("world");
+    world.make_group = self.GroupMaker();
     Trainer trainer(SetupOf(run), std::move(world));
     trainer.InitialiseWeights(7);
     RankState& state = trainer.state();
@@ -147,7 +148,8 @@ TEST(LossScale, NUM_01_AWeightPastTheRangeIsNamed) {
   run.hysteresis = 1;
   const std::string failed = RunThreadRanks(1, [&](ThreadRank& self) {
     RankWorld world;
-    world.dp = self.MakeCommunicator("dp0");
+    world.world = self.MakeCommunicator("world");
+    world.make_group = self.GroupMaker();
     Trainer trainer(SetupOf(run), std::move(world));
     trainer.InitialiseWeights(7);
     trainer.state().weights(0).narrow(0, 24, 24).fill_(INFINITY);

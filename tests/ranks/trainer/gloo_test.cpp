@@ -25,7 +25,7 @@ TEST(GlooProcesses, Zero0To3FollowOneRank) {
                 place.rank = ctx.rank;
                 place.world_size = ctx.world;
                 place.store = ctx.store();
-                place.dp = ctx.MakeGloo("dp" + std::to_string(stage));
+                place.world = ctx.MakeGloo("world" + std::to_string(stage));
                 const TinyRun run = run_of(2, stage);
                 Trainer trainer(SetupOf(run), std::move(place));
                 std::vector<double> losses, norms;

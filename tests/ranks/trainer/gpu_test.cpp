@@ -31,7 +31,7 @@ struct OnGpu {
 OnGpu TrainOnGpu(const TinyRun& run, const std::string& trace = "") {
   RankWorld place;
   place.device = at::Device(at::kCUDA, 0);
-  place.dp = MakeNcclCommunicator(nullptr, {0}, 0, "dp0");
+  place.world = MakeNcclCommunicator(nullptr, {0}, 0, "world");
   Trainer trainer(SetupOf(run), std::move(place));
   auto tracer = std::make_shared<Tracer>(0, true, trainer.plan());
   if (!trace.empty()) trainer.executor().set_tracer(tracer);

@@ -207,7 +207,7 @@ TEST(GpuOwnModules, OneRankEqualsTheCpuInFp64) {
     run.recompute = recompute ? Recompute::kFull : Recompute::kNone;
     RankWorld place;
     place.device = at::Device(at::kCUDA, 0);
-    place.dp = MakeNcclCommunicator(nullptr, {0}, 0, "dp0");
+    place.world = MakeNcclCommunicator(nullptr, {0}, 0, "world");
     Trainer trainer(SetupOf(run), std::move(place));
     Curve got;
     TrainRank(run, trainer, got.losses, got.norms);

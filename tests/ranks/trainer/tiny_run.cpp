@@ -16,12 +16,12 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   TrainerSetup setup;
   ModelSpec& model = setup.model;
   model.name = "tiny";
-  model.num_layers = 3;
+  model.num_layers = run.layers;
   model.hidden_size = 24;
   model.num_attention_heads = model.num_key_value_heads = run.heads;
   model.intermediate_size = 96;
   model.vocab_size = 61;
-  model.padded_vocab_size = 64;
+  model.padded_vocab_size = 64 * run.tp;
   model.max_position_embeddings = 16;
   model.tie_word_embeddings = run.tied;
   if (run.model) model = *run.model;
@@ -33,7 +33,8 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   config.fp16.initial_scale_power = run.initial_scale_power;
   config.fp16.loss_scale_window = run.loss_scale_window;
   config.fp16.hysteresis = run.hysteresis;
-  config.batch = {run.global_batch, run.global_batch / run.world / run.accumulation, run.accumulation};
+  const int64_t dp = run.world / run.pp / run.tp;
+  config.batch = {run.global_batch, run.global_batch / dp / run.accumulation, run.accumulation};
   config.optimizer.type = run.sgd ? OptimizerType::kSgd : OptimizerType::kAdamW;
   config.optimizer.lr = run.sgd ? 0.03 : 1e-3;
   config.optimizer.momentum = run.sgd ? 0.9 : 0;
@@ -42,7 +43,10 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   config.zero_optimization.reduce_bucket_size = config.zero_optimization.allgather_bucket_size = run.bucket;
   config.zero_optimization.stage3_prefetch_bucket_size = run.bucket;
   config.gradient_clipping = run.clip;
-  config.world_size = config.dp_size = run.world;
+  config.world_size = run.world;
+  config.dp_size = dp;
+  config.tensor_parallel = {run.tp, run.sequence_parallel};
+  config.pipeline_parallel = {run.pp, run.virtual_stages, run.schedule, "parameters"};
   setup.sequence_length = 11;
   setup.train_iters = run.steps;
   setup.recompute = run.recompute;
@@ -78,19 +82,29 @@ void Collect(Trainer& trainer, Weights& weights) {
     whole.resize(static_cast<size_t>(logical), NAN);
     const at::Tensor part =
         state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).cpu().to(at::kDouble).contiguous();
-    std::copy_n(part.const_data_ptr<double>(), slice.count, whole.begin() + slice.held_begin);
+    for (const HeldRun& run : HeldRuns(slice.segment->parameter, state.tp_rank())) {
+      const int64_t begin = std::max(run.held_begin, slice.held_begin),
+                    end = std::min(run.held_begin + run.count, slice.held_begin + slice.count);
+      for (int64_t i = begin; i < end; ++i) {
+        double& element = whole[static_cast<size_t>(run.whole_begin + i - run.held_begin)];
+        const double mine = part.const_data_ptr<double>()[i - slice.held_begin];
+        element = std::isnan(element) || element == mine ? mine : INFINITY;
+      }
+    }
   }
 }
 
 bool ReplicaEquals(Trainer& trainer, const Weights& masters) {
   const RankState& state = trainer.state();
   if (trainer.plan().effective_zero_stage == 3) return true;
-  for (int u = 0; u < state.num_units(); ++u) {
+  for (const int u : state.held_units()) {
     const at::Tensor& flat = state.weights(u);
     for (const Segment& segment : trainer.plan().units[static_cast<size_t>(u)].segments) {
-      const std::vector<double>& want = masters.at(segment.parameter.name);
-      const at::Tensor rounded = at::tensor(want, at::kDouble).to(flat.scalar_type());
-      if (!at::equal(flat.narrow(0, segment.begin, static_cast<int64_t>(want.size())), rounded)) return false;
+      const at::Tensor whole = at::tensor(masters.at(segment.parameter.name), at::kDouble).to(flat.scalar_type());
+      for (const HeldRun& run : HeldRuns(segment.parameter, state.tp_rank())) {
+        const at::Tensor mine = flat.narrow(0, segment.begin + run.held_begin, run.count);
+        if (!at::equal(mine, whole.narrow(0, run.whole_begin, run.count))) return false;
+      }
     }
   }
   return true;
@@ -143,7 +157,8 @@ Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
     RankWorld world;
     world.rank = self.rank;
     world.world_size = self.world;
-    world.dp = self.MakeCommunicator("dp0");
+    world.world = self.MakeCommunicator("world");
+    world.make_group = self.GroupMaker();
     Rank& mine = ranks[static_cast<size_t>(self.rank)];
     mine.trainer = std::make_unique<Trainer>(SetupOf(run, self.rank), std::move(world));
     TrainRank(run, *mine.trainer, mine.losses, mine.norms, &mine.scales);

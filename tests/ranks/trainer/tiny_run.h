@@ -20,7 +20,10 @@ struct TinyRun {
   int64_t bucket = 3000;  // elements: several units a bucket, several buckets a model
   Recompute recompute = Recompute::kNone;
   bool evaluates = false;  // an evaluation after every second step
-  int64_t heads = 3;
+  int64_t heads = 3, layers = 3;
+  int64_t tp = 1, pp = 1, virtual_stages = 1;
+  bool sequence_parallel = false;
+  PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
   std::function<OwnModules(int rank)> modules = {};
   std::string load = {}, save = {};  // checkpoint folders: read before the first step, written after the last
   bool fp16 = false;
@@ -45,7 +48,7 @@ struct Curve {
 TrainerSetup SetupOf(const TinyRun& run, int rank = 0);
 // This rank's micro-batches of the trainer's next step.
 TokenFill SyntheticFill(const Trainer& trainer);
-// Adds what this rank owns; call it on every rank, one at a time.
+// Adds what this rank owns; call it on every rank, one at a time. A copy of a tied weight must equal what is there.
 void Collect(Trainer& trainer, Weights& weights);
 
 // Whether this rank's whole weights (ZeRO 0-2) are `masters`, rounded to the compute type.

@@ -141,7 +141,8 @@ TEST_P(ScalerTest, FollowsDeepSpeedOverRandomOverflows) {
       ASSERT_EQ(got[kSkip] != 0, overflow);
       if (model.scale > 1e30) break;
     }
-    EXPECT_EQ(Slots(state)[kAppliedSteps] + Slots(state)[kSkippedSteps], static_cast<double>(std::min<int64_t>(steps, model.iteration)));
+    EXPECT_EQ(Slots(state)[kAppliedSteps] + Slots(state)[kSkippedSteps],
+              static_cast<double>(std::min<int64_t>(steps, model.iteration)));
   }
 }
 

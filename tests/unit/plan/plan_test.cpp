@@ -40,10 +40,11 @@ TEST(Plan, WhatCannotBePlannedSaysWhy) {
   EXPECT_EQ(IdOf(config, model, 2, 17), "PLN007");
   EXPECT_EQ(IdOf(config, model, 2, 0), "PLN007");
   config.tensor_parallel.tp_size = 2;
-  EXPECT_EQ(IdOf(config, model, 2), "PLN001");
+  EXPECT_EQ(IdOf(config, model, 3), "PLN002");
   config = ConfigOf(small);
   config.pipeline_parallel.pp_size = 2;
-  EXPECT_EQ(IdOf(config, model, 2), "PLN001");
+  EXPECT_EQ(IdOf(config, model, 2), "PLN003") << "the batch was resolved for two data-parallel ranks";
+  EXPECT_EQ(IdOf(config, model, 3), "PLN002");
   config = ConfigOf(small);
   model.num_layers = 0;
   EXPECT_EQ(IdOf(config, model, 2), "PLN004");

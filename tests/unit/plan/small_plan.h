@@ -1,6 +1,7 @@
 // Plans of small GPTs for tests.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "engine/plan/plan.h"
 
@@ -15,6 +16,9 @@ struct SmallPlan {
   Recompute recompute = Recompute::kNone;
   int64_t bucket_elements = 500'000'000;
   OptimizerType optimizer = OptimizerType::kAdam;
+  int64_t pp = 1, virtual_stages = 1;  // `ranks` are all of them
+  PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
+  std::string partition = "uniform";
 };
 
 inline ModelSpec ModelOf(const SmallPlan& small) {
@@ -33,13 +37,16 @@ inline ModelSpec ModelOf(const SmallPlan& small) {
 
 inline Config ConfigOf(const SmallPlan& small) {
   Config config;
-  config.batch = {small.micro * small.micro_batches * small.ranks, small.micro, small.micro_batches};
+  const int64_t dp = small.ranks / small.pp;
+  config.batch = {small.micro * small.micro_batches * dp, small.micro, small.micro_batches};
   config.optimizer.type = small.optimizer;
   config.bf16.enabled = small.bf16;
   config.zero_optimization.zero_stage = small.zero_stage;
   config.zero_optimization.reduce_bucket_size = small.bucket_elements;
   config.zero_optimization.allgather_bucket_size = small.bucket_elements;
-  config.world_size = config.dp_size = small.ranks;
+  config.world_size = small.ranks;
+  config.dp_size = dp;
+  config.pipeline_parallel = {small.pp, small.virtual_stages, small.schedule, small.partition};
   return config;
 }
 

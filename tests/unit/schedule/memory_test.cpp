@@ -6,8 +6,8 @@
 #include <map>
 #include <vector>
 
+#include "engine/schedule/make_program.h"
 #include "engine/schedule/verify.h"
-#include "engine/schedule/zero.h"
 #include "parsers/model_config.h"
 #include "tests/unit/plan/small_plan.h"
 
@@ -99,7 +99,7 @@ TEST(Memory, ArenaIsPackedTightly) {
       const Plan plan = Accounted(NamedModel("gpt-1.3b"), stage, 8, 3, recompute);
       CompileOptions options = OptionsOf(plan);
       options.max_unjoined_frees = 0;
-      const CompiledProgram program = Compile(MakeZeroProgram(plan, ProgramKind::kTrain, 0), options);
+      const CompiledProgram program = Compile(MakeProgram(plan, ProgramKind::kTrain, 0), options);
       std::map<BufferKey, int64_t> live;
       int64_t bytes = 0, peak = 0;
       for (const CompiledInstruction& compiled : program.instructions) {

@@ -54,7 +54,7 @@ double BubbleOf(const PipelineShape& shape, double forward, double input, double
   }));
 }
 
-constexpr PipelineKind k1F1B = PipelineKind::kOneForwardOneBackward;
+constexpr PipelineSchedule k1F1B = PipelineSchedule::kOneForwardOneBackward;
 
 TEST(PipelineOrder, OneForwardOneBackwardIsDeepSpeeds) {
   const PipelineShape shape{k1F1B, 4, 1, 8};
@@ -77,14 +77,14 @@ TEST(PipelineOrder, InterleavedIsMegatrons) {
 }
 
 TEST(PipelineOrder, ZeroBubbleDefersAtMostItsRankInWeightGradients) {
-  const PipelineShape shape{PipelineKind::kZeroBubble, 4, 1, 8};
+  const PipelineShape shape{PipelineSchedule::kZeroBubble, 4, 1, 8};
   EXPECT_EQ("F0 F1 F2 F3 I0 W0 F4 I1 W1 F5 I2 W2 F6 I3 W3 F7 I4 W4 I5 W5 I6 W6 I7 W7", Text(TrainPasses(shape, 0), 1));
   EXPECT_EQ("F0 F1 F2 I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 F6 I4 W3 F7 I5 W4 I6 W5 I7 W6 W7", Text(TrainPasses(shape, 1), 1));
   EXPECT_EQ("F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 F6 I6 W3 F7 I7 W4 W5 W6 W7", Text(TrainPasses(shape, 3), 1));
 }
 
 TEST(PipelineOrder, EveryPassComesOnceAndGradientsAddUpInTheOrderOfMicroBatches) {
-  for (const PipelineKind kind : {PipelineKind::kGPipe, k1F1B, PipelineKind::kZeroBubble}) {
+  for (const PipelineSchedule kind : {PipelineSchedule::kGPipe, k1F1B, PipelineSchedule::kZeroBubble}) {
     for (const int pp : {1, 2, 3, 5}) {
       for (const int chunks : {1, 2, 3}) {
         if (chunks > 1 && kind != k1F1B) continue;
@@ -96,7 +96,7 @@ TEST(PipelineOrder, EveryPassComesOnceAndGradientsAddUpInTheOrderOfMicroBatches)
             for (const Pass& pass : TrainPasses(shape, rank)) {
               EXPECT_EQ(pass.micro_batch, (next[{pass.kind, pass.chunk}]++)) << Name(kind) << " " << pp << " " << m;
             }
-            const bool split = kind == PipelineKind::kZeroBubble;
+            const bool split = kind == PipelineSchedule::kZeroBubble;
             for (int chunk = 0; chunk < chunks; ++chunk) {
               EXPECT_EQ(m, (next[{Kind::kForward, chunk}]));
               EXPECT_EQ(split ? 0 : m, (next[{Kind::kBackward, chunk}]));
@@ -116,23 +116,23 @@ TEST(PipelineOrder, BubblesAreTheFormulas) {
     for (const int m : {p, 2 * p, 5 * p}) {
       const double one = static_cast<double>(p - 1) / (m + p - 1);
       EXPECT_NEAR(one, BubbleOf({k1F1B, p, 1, m}, 1, 1, 1), 1e-12);
-      EXPECT_NEAR(one, BubbleOf({PipelineKind::kGPipe, p, 1, m}, 1, 1, 1), 1e-12);
+      EXPECT_NEAR(one, BubbleOf({PipelineSchedule::kGPipe, p, 1, m}, 1, 1, 1), 1e-12);
       for (const int v : {2, 3}) {
         EXPECT_NEAR(static_cast<double>(p - 1) / (v * m + p - 1), BubbleOf({k1F1B, p, v, m}, 1, 1, 1), 1e-12)
             << p << " " << m << " " << v;
       }
     }
   }
-  EXPECT_LT(BubbleOf({PipelineKind::kZeroBubble, 4, 1, 8}, 1, 1, 1), 0.5 * BubbleOf({k1F1B, 4, 1, 8}, 1, 1, 1));
-  EXPECT_NEAR(3.0 / 27, BubbleOf({PipelineKind::kZeroBubble, 4, 1, 8}, 1, 1, 1), 1e-12);
+  EXPECT_LT(BubbleOf({PipelineSchedule::kZeroBubble, 4, 1, 8}, 1, 1, 1), 0.5 * BubbleOf({k1F1B, 4, 1, 8}, 1, 1, 1));
+  EXPECT_NEAR(3.0 / 27, BubbleOf({PipelineSchedule::kZeroBubble, 4, 1, 8}, 1, 1, 1), 1e-12);
 }
 
 TEST(PipelineOrder, ActivationsAreBounded) {
   for (const int m : {8, 64}) {
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_EQ(4 - rank, PeakAlive(TrainPasses({k1F1B, 4, 1, m}, rank)));
-      EXPECT_EQ(4, PeakAlive(TrainPasses({PipelineKind::kZeroBubble, 4, 1, m}, rank)));
-      EXPECT_EQ(m, PeakAlive(TrainPasses({PipelineKind::kGPipe, 4, 1, m}, rank)));
+      EXPECT_EQ(4, PeakAlive(TrainPasses({PipelineSchedule::kZeroBubble, 4, 1, m}, rank)));
+      EXPECT_EQ(m, PeakAlive(TrainPasses({PipelineSchedule::kGPipe, 4, 1, m}, rank)));
       EXPECT_EQ(11 - 2 * rank, PeakAlive(TrainPasses({k1F1B, 4, 2, m}, rank)));
     }
   }

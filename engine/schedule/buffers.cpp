@@ -1,6 +1,6 @@
-#include "engine/base/error.h"
+#include "engine/schedule/buffers.h"
+
 #include "engine/schedule/compile.h"
-#include "engine/schedule/zero.h"
 
 namespace trireme {
 
@@ -25,9 +25,11 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
       return unit().padded_elements * compute;
     case BufferKind::kBoundary:
     case BufferKind::kBoundaryGradient:
-      return tokens * plan.model.hidden_size * compute;
+      return plan.boundary_tokens() * plan.model.hidden_size * compute;
     case BufferKind::kSaved:
       return LayOutSaved(unit().spec, plan.dtypes, tokens).arena_bytes;
+    case BufferKind::kDeferred:
+      return LayOutSaved(unit().spec.deferred, plan.dtypes, tokens).arena_bytes;
     case BufferKind::kGradient:
       return unit().padded_elements * accumulate;
     case BufferKind::kStaging:

@@ -1,0 +1,32 @@
+// The program of one rank: pipeline passes and transfers (pipeline_events.h) filled with the units' instructions, and
+// with what the ZeRO stage needs (arXiv:1910.02054).
+//   Program program = MakeProgram(plan, ProgramKind::kTrain, rank);
+#pragma once
+#include "engine/schedule/instruction.h"
+
+namespace trireme {
+
+// Ranks that differ in their dp rank alone get the same instructions.
+//
+// - ZeRO 0, 1: gradients add up in kGradientSum (whole). Reduce of a bucket follows its last Backward (its last
+//   BackwardWeight), in place: all-reduce at 0, reduce-scatter to the own shard at 1. Where the communication type
+//   differs: through kStaging slot 1 (whole). ZeRO 2, 3: Reduce of a bucket in each micro-batch: kGradient (whole),
+//   [kStaging slot 1 (whole),] reduce-scatter to kStaging slot 0 (shard), added to kGradientSum (shard). One rank
+//   (effective stage 0) has no Reduce.
+// - A tied weight whose copies lie on two stages: both ranks hold unit 0, reduce it over dp like any other, and then
+//   TieReduce sums what each rank owns of it. Both copies get the same update.
+// - StepStats is two instructions: lane compute (own sums), lane dp, group world (all-reduce, norm, clip factor). In
+//   evaluation only the second, on the evaluation's slots.
+// - ZeRO 1, 2: Update and Gather (in place) bucket by bucket, so that each gather runs under the next update and a
+//   unit's next Forward waits for its own weights only.
+// - ZeRO 3: Gather of the next bucket is issued before the units of this one run. The head's bucket is kept where its
+//   Backward comes next; the embedding has no gather in backward, a tied head its own one of unit 0 (slot 2) unless
+//   both are in one bucket.
+// - Recompute::kFull: a block's Forward writes and frees kSaved slot 1; its Recompute, just before its Backward, writes
+//   slot 0 and no output. In evaluation blocks write and free slot 1 too, so that a unit needs no scratch for it.
+// - Two Programs share the arena. The first Load and the first Recv read StepState, and everything on compute follows
+//   one of them; the last transfer (and in evaluation the last pass) reads it too, so that the last StepStats, which
+//   writes it, follows every use of the arena.
+Program MakeProgram(const Plan& plan, ProgramKind kind, int rank);
+
+}  // namespace trireme
