@@ -66,6 +66,8 @@ std::vector<double> Weights(const std::vector<UnitLayout>& units, const std::str
   for (const UnitLayout& unit : units) {
     double elements = 0;
     for (const Segment& segment : unit.segments) elements += static_cast<double>(segment.count);
+    // A tied weight counts in both of its places.
+    if (unit.spec.reads_tied_embedding) elements += static_cast<double>(units.front().segments.front().count);
     weights.push_back(method == "time" ? unit.spec.forward_flops_per_token : elements);
   }
   return weights;

@@ -61,6 +61,12 @@ TEST(Stages, MethodsOfTheConfig) {
   EXPECT_EQ(std::vector<int>({0, 1, 2, 3, 4, 5, 6, 7}), Firsts(Pipeline(8, "uniform")));
 }
 
+// As DeepSpeed's PipelineModule counts it; without it the head's stage would get more layers than it can hold.
+TEST(Stages, ATiedWeightCountsWhereItIsReadToo) {
+  SmallPlan small = Pipeline(2, "parameters");
+  EXPECT_EQ(std::vector<int>({0, 4}), Firsts(small));
+}
+
 TEST(Stages, WhatEachRankHolds) {
   SmallPlan small = Pipeline(2, "uniform");
   small.virtual_stages = 2;
