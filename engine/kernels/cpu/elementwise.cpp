@@ -93,8 +93,10 @@ void Backend<CpuDevice>::Dropout(const at::Tensor& x, const at::Tensor& residual
   Run(x, x.size(0), 4 * width, [&]<typename Level, typename T>(Level, T, int64_t begin, int64_t end) {
     const T* added = Data<T>(residual);
     for (int64_t row = begin; row < end; ++row) {
-      const auto position = static_cast<uint32_t>(mask.first_position + static_cast<uint64_t>((mask.first_row + row) % sequence_length));
-      const auto sample = static_cast<uint32_t>(mask.first_sample + static_cast<uint64_t>((mask.first_row + row) / sequence_length));
+      const auto position =
+          static_cast<uint32_t>(mask.first_position + static_cast<uint64_t>((mask.first_row + row) % sequence_length));
+      const auto sample =
+          static_cast<uint32_t>(mask.first_sample + static_cast<uint64_t>((mask.first_row + row) / sequence_length));
       PositionVectors<Level, T>::Dropout(Data<T>(x) + row * width, added == nullptr ? nullptr : added + row * width,
                                          Data<T>(y) + row * width, width, mask, position, sample);
     }

@@ -43,11 +43,11 @@ __global__ void DropoutKernel(const T* x, const T* residual, DropoutMask mask, T
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < blocks;
        i += static_cast<int64_t>(gridDim.x) * kThreads) {
     const int64_t row = i / row_blocks, block = i % row_blocks, at = row * width + 4 * block;
-    const PhiloxWords random =
-        Philox({{mask.first_block + static_cast<uint32_t>(block),
-                 LowWord(mask.first_position + static_cast<uint64_t>((mask.first_row + row) % sequence)),
-                 LowWord(mask.first_sample + static_cast<uint64_t>((mask.first_row + row) / sequence)), mask.layer_site}},
-               mask.key_0, mask.key_1);
+    const PhiloxWords random = Philox(
+        {{mask.first_block + static_cast<uint32_t>(block),
+          LowWord(mask.first_position + static_cast<uint64_t>((mask.first_row + row) % sequence)),
+          LowWord(mask.first_sample + static_cast<uint64_t>((mask.first_row + row) / sequence)), mask.layer_site}},
+        mask.key_0, mask.key_1);
     auto value = [&](int k, T in) { return random.words[k] >= mask.threshold ? Load(in) * scale : A(0); };
     if constexpr (kPacked) {
       const Pack<T, 4> in = LoadPack<T, 4>(x + at);

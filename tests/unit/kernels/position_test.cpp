@@ -136,6 +136,11 @@ TEST_P(DropoutTest, MaskIsTheSameWhateverTheSplit) {
       }
     }
   }
+  for (int64_t row : {0, 1, 9, 10, 37}) {  // rows of the micro-batch that begin within a sequence
+    DropoutKey part = key;
+    part.first_row = row;
+    EXPECT_TRUE(BitwiseEqual(Dropped(x.narrow(0, row, 13), part), whole.view({-1, width}).narrow(0, row, 13))) << row;
+  }
 }
 
 TEST_P(DropoutTest, ShareMeanAndIndependence) {
