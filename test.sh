@@ -64,7 +64,7 @@ run_ctest() {
 cmake -S . -B "$release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA="$cuda" -DTRIREME_TORCH=ON -DTRIREME_TESTS=ON
 cmake --build "$release" -j "$cores"
 if ((sanitizers)); then
-  cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DTRIREME_TORCH=OFF \
+  cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTRIREME_TORCH=OFF \
     -DTRIREME_SANITIZE="address;undefined"
   cmake --build build-asan -j "$cores"
   echo "test: below the LibTorch line, under AddressSanitizer and UndefinedBehaviorSanitizer"
