@@ -16,7 +16,7 @@
 #include "engine/base/error.h"
 #include "engine/comm/backends.h"
 #include "engine/trainer/inference_model.h"
-#include "tests/ranks/trainer/tiny_run.h"
+#include "tests/ranks/trainer/trains_alike.h"
 
 namespace trireme::test {
 namespace {
@@ -112,15 +112,6 @@ TinyRun RunOf(const std::string& model) {
   return run;
 }
 
-void ExpectEqual(const Curve& got, const Curve& want, double tolerance) {
-  ASSERT_EQ(got.failed, "");
-  EXPECT_LE(RelativeDifference(got.losses, want.losses), tolerance);
-  EXPECT_LE(RelativeDifference(got.norms, want.norms), tolerance);
-  EXPECT_LE(WeightDifference(got.weights, want.weights), tolerance);
-  EXPECT_TRUE(got.ranks_agree);
-  EXPECT_TRUE(got.replicas_equal);
-}
-
 const Curve& OneRank(const std::string& model) {
   static std::map<std::string, Curve> curves;
   if (!curves.contains(model)) curves[model] = Train(RunOf(model));
@@ -138,7 +129,7 @@ TEST_P(OwnModulesEquality, EqualsOneRankInFp64) {
   run.world = world;
   run.zero_stage = stage;
   run.recompute = recompute ? Recompute::kFull : Recompute::kNone;
-  ExpectEqual(Train(run), want, 1e-12);
+  ExpectTrainsAlike(Train(run), want);
 }
 
 std::string CaseName(const ::testing::TestParamInfo<OwnModulesEquality::ParamType>& info) {
@@ -159,7 +150,7 @@ TEST(OwnModules, OneBucketForTheWholeModelEqualsMany) {
   run.world = 2;
   run.zero_stage = 3;
   run.bucket = 1'000'000;
-  ExpectEqual(Train(run), OneRank("All"), 1e-12);
+  ExpectTrainsAlike(Train(run), OneRank("All"));
 }
 
 TEST(OwnModules, EvaluationChangesNothing) {
@@ -168,7 +159,7 @@ TEST(OwnModules, EvaluationChangesNothing) {
   run.zero_stage = 3;
   const Curve without = Train(run);
   run.evaluates = true;
-  ExpectEqual(Train(run), without, 0);
+  ExpectTrainsAlike(Train(run), without, 0);
 }
 
 TEST(OwnModules, Bf16FollowsFp64) {
@@ -194,7 +185,7 @@ TEST(OwnModules, DropoutIsTheSameUnderRecomputation) {
     run.zero_stage = 3;
     const Curve kept = Train(run);
     run.recompute = Recompute::kFull;
-    ExpectEqual(Train(run), kept, 0);
+    ExpectTrainsAlike(Train(run), kept, 0);
     EXPECT_GT(RelativeDifference(kept.losses, OneRank("All").losses), 1e-6);
   }
 }
@@ -212,7 +203,7 @@ TEST(GpuOwnModules, OneRankEqualsTheCpuInFp64) {
     Curve got;
     TrainRank(run, trainer, got.losses, got.norms);
     Collect(trainer, got.weights);
-    ExpectEqual(got, OneRank("All"), 1e-12);
+    ExpectTrainsAlike(got, OneRank("All"));
   }
 }
 

@@ -2,7 +2,7 @@
 // rank, in double precision.
 #include <gtest/gtest.h>
 
-#include "tests/ranks/trainer/tiny_run.h"
+#include "tests/ranks/trainer/trains_alike.h"
 
 namespace trireme::test {
 namespace {
@@ -10,18 +10,9 @@ namespace {
 // 6 heads; micro-batches of 3 x 11 tokens and of 6 x 11: their rows divide by 3 and by 2.
 TinyRun Base(bool sgd) { return {.accumulation = 2, .global_batch = 24, .sgd = sgd, .heads = 6}; }
 
-const Curve& OneRank(bool sgd, double& clip) {
-  static std::map<bool, std::pair<double, Curve>> curves;
-  if (!curves.contains(sgd)) {
-    TinyRun run = Base(sgd);
-    run.steps = 1;
-    const double half_norm = sgd ? 0 : 0.5 * Train(run).norms.at(0);
-    run.steps = 12;
-    run.clip = half_norm;
-    curves[sgd] = {half_norm, Train(run)};
-  }
-  clip = curves[sgd].first;
-  return curves[sgd].second;
+const Reference& OneRank(bool sgd) {
+  static const Reference with_sgd = ReferenceOf(Base(true)), with_adamw = ReferenceOf(Base(false));
+  return sgd ? with_sgd : with_adamw;
 }
 
 struct Layout {
@@ -50,9 +41,8 @@ class TensorEquality : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(TensorEquality, EqualsOneRankInFp64) {
   const Layout layout = GetParam();
-  TinyRun run = Base(layout.sgd);
-  const Curve& want = OneRank(layout.sgd, run.clip);
-  ASSERT_EQ(want.failed, "");
+  const Reference& one_rank = OneRank(layout.sgd);
+  TinyRun run = one_rank.run;
   run.world = layout.tp * layout.pp * layout.dp;
   run.zero_stage = layout.stage;
   run.tp = layout.tp;
@@ -60,13 +50,7 @@ TEST_P(TensorEquality, EqualsOneRankInFp64) {
   run.sequence_parallel = layout.sequence_parallel;
   run.schedule = layout.schedule;
   run.recompute = layout.recompute;
-  const Curve got = Train(run);
-  ASSERT_EQ(got.failed, "");
-  EXPECT_LE(RelativeDifference(got.losses, want.losses), 1e-12);
-  EXPECT_LE(RelativeDifference(got.norms, want.norms), 1e-12);
-  EXPECT_LE(WeightDifference(got.weights, want.weights), 1e-12);
-  EXPECT_TRUE(got.ranks_agree);
-  EXPECT_TRUE(got.replicas_equal);
+  ExpectTrainsAlike(Train(run), one_rank.curve);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TensorEquality, ::testing::ValuesIn(Layouts()), [](const auto& layout) {
@@ -86,10 +70,7 @@ TEST(TensorEquality, UntiedHead) {
     run.world = 3;
     run.tp = 3;
     run.sequence_parallel = sequence;
-    const Curve got = Train(run);
-    ASSERT_EQ(got.failed, "");
-    EXPECT_LE(RelativeDifference(got.losses, want.losses), 1e-12);
-    EXPECT_LE(WeightDifference(got.weights, want.weights), 1e-12);
+    ExpectTrainsAlike(Train(run), want);
   }
 }
 
