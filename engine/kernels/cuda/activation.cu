@@ -6,9 +6,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ inline float Exp(float x) { return expf(x); }
-__device__ inline double Exp(double x) { return exp(x); }
-
 // gelu(x) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 template <typename A>
 __device__ inline A Sigmoid(A x) {

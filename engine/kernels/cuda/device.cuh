@@ -1,4 +1,4 @@
-// Element types, 16-byte accesses and block sums of the CUDA kernels.
+// Element types, exponentials, 16-byte accesses and block sums of the CUDA kernels.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -39,6 +39,11 @@ __device__ inline void Store(double value, __nv_bfloat16& target) { target = __d
 // Too large becomes infinite: the loss scaler looks for it.
 __device__ inline void Store(float value, __half& target) { target = __float2half_rn(value); }
 __device__ inline void Store(double value, __half& target) { target = __double2half(value); }
+
+__device__ inline float Exp(float x) { return expf(x); }
+__device__ inline double Exp(double x) { return exp(x); }
+__device__ inline float Log(float x) { return logf(x); }
+__device__ inline double Log(double x) { return log(x); }
 
 // N elements in accesses of up to 16 bytes.
 template <typename T, int N>

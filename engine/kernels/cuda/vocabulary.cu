@@ -7,11 +7,6 @@ namespace {
 
 constexpr int kThreads = 512;
 
-__device__ inline float Exp(float x) { return expf(x); }
-__device__ inline double Exp(double x) { return exp(x); }
-__device__ inline float Log(float x) { return logf(x); }
-__device__ inline double Log(double x) { return log(x); }
-
 __device__ inline int64_t LabelOf(const VocabularyArguments& a, int64_t row) {
   const int64_t global = a.first_row + row;
   return a.tokens[global / a.sequence * (a.sequence + 1) + global % a.sequence + 1];
