@@ -57,6 +57,10 @@ inline constexpr ActivationName kSilus[] = {{"silu", Activation::kSilu}, {"swish
 std::string_view NameOf(Activation activation);
 // A rate above 0 is reported: dropout comes from a flag alone.
 void ReportDropout(SectionReader& in, std::initializer_list<const char*> keys);
+// Layers, widths, vocabulary and positions under the names of every family but GPT-2; the vocabulary is written by
+// model_text.cpp for all.
+void ReadSizes(SectionReader& in, ModelSpec& spec);
+void WriteSizes(const ModelSpec& spec, nlohmann::json& out);
 // Heads, key and value heads, head size. `absent_kv_heads`: what the family has where the key is absent; 0: as heads.
 void ReadHeads(SectionReader& in, int64_t absent_kv_heads, ModelSpec& spec);
 // head size and hidden size, heads and key heads fit each other.

@@ -22,12 +22,8 @@ void SetKind(ModelSpec& spec) {
 
 void Read(SectionReader& in, ModelSpec& spec) {
   SetKind(spec);
-  ReadSize(in, {"num_hidden_layers"}, spec.num_layers);
-  ReadSize(in, {"hidden_size"}, spec.hidden_size);
+  ReadSizes(in, spec);
   ReadSize(in, {"num_attention_heads"}, spec.num_attention_heads);
-  ReadSize(in, {"intermediate_size"}, spec.intermediate_size);
-  ReadSize(in, {"vocab_size"}, spec.vocab_size);
-  ReadSize(in, {"max_position_embeddings"}, spec.max_position_embeddings);
   spec.num_key_value_heads = spec.num_attention_heads;
   ReadNumber(in, "layer_norm_eps", spec.layer_norm_epsilon, Between(0, 1));
   ReadNumber(in, "initializer_range", spec.initializer_range, Between(0, 10));
@@ -43,11 +39,8 @@ void Read(SectionReader& in, ModelSpec& spec) {
 }
 
 void Write(const ModelSpec& spec, nlohmann::json& out) {
-  out["num_hidden_layers"] = spec.num_layers;
-  out["hidden_size"] = spec.hidden_size;
+  WriteSizes(spec, out);
   out["num_attention_heads"] = spec.num_attention_heads;
-  out["intermediate_size"] = spec.intermediate_size;
-  out["max_position_embeddings"] = spec.max_position_embeddings;
   out["layer_norm_eps"] = spec.layer_norm_epsilon;
   out["use_parallel_residual"] = spec.parallel_residual;
   out["attention_bias"] = spec.qkv_bias;

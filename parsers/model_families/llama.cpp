@@ -17,11 +17,7 @@ void ReadCommon(SectionReader& in, int64_t absent_kv_heads, ModelSpec& spec) {
   spec.qkv_bias = spec.attention_out_bias = spec.mlp_bias = spec.tie_word_embeddings = false;
   spec.activation = Activation::kSilu;
   spec.layer_norm_epsilon = 1e-6;
-  ReadSize(in, {"num_hidden_layers"}, spec.num_layers);
-  ReadSize(in, {"hidden_size"}, spec.hidden_size);
-  ReadSize(in, {"intermediate_size"}, spec.intermediate_size);
-  ReadSize(in, {"vocab_size"}, spec.vocab_size);
-  ReadSize(in, {"max_position_embeddings"}, spec.max_position_embeddings);
+  ReadSizes(in, spec);
   ReadHeads(in, absent_kv_heads, spec);
   ReadNumber(in, "rms_norm_eps", spec.layer_norm_epsilon, Between(0, 1));
   ReadNumber(in, "initializer_range", spec.initializer_range, Between(0, 10));
@@ -54,10 +50,7 @@ void ReadMistral(SectionReader& in, ModelSpec& spec) {
 }
 
 void Write(const ModelSpec& spec, nlohmann::json& out) {
-  out["num_hidden_layers"] = spec.num_layers;
-  out["hidden_size"] = spec.hidden_size;
-  out["intermediate_size"] = spec.intermediate_size;
-  out["max_position_embeddings"] = spec.max_position_embeddings;
+  WriteSizes(spec, out);
   out["num_attention_heads"] = spec.num_attention_heads;
   out["num_key_value_heads"] = spec.num_key_value_heads;
   out["head_dim"] = spec.HeadSize();

@@ -36,11 +36,7 @@ void CheckLayerTypes(SectionReader& in) {
 void Read(SectionReader& in, ModelSpec& spec) {
   SetKind(spec);
   spec.tie_word_embeddings = false;
-  ReadSize(in, {"num_hidden_layers"}, spec.num_layers);
-  ReadSize(in, {"hidden_size"}, spec.hidden_size);
-  ReadSize(in, {"intermediate_size"}, spec.intermediate_size);
-  ReadSize(in, {"vocab_size"}, spec.vocab_size);
-  ReadSize(in, {"max_position_embeddings"}, spec.max_position_embeddings);
+  ReadSizes(in, spec);
   ReadHeads(in, 32, spec);
   ReadNumber(in, "rms_norm_eps", spec.layer_norm_epsilon, Between(0, 1));
   ReadNumber(in, "initializer_range", spec.initializer_range, Between(0, 10));
@@ -56,10 +52,7 @@ void Read(SectionReader& in, ModelSpec& spec) {
 }
 
 void Write(const ModelSpec& spec, nlohmann::json& out) {
-  out["num_hidden_layers"] = spec.num_layers;
-  out["hidden_size"] = spec.hidden_size;
-  out["intermediate_size"] = spec.intermediate_size;
-  out["max_position_embeddings"] = spec.max_position_embeddings;
+  WriteSizes(spec, out);
   out["num_attention_heads"] = spec.num_attention_heads;
   out["num_key_value_heads"] = spec.num_key_value_heads;
   if (spec.head_size > 0) out["head_dim"] = spec.head_size;

@@ -182,6 +182,21 @@ void ReportDropout(SectionReader& in, std::initializer_list<const char*> keys) {
   }
 }
 
+void ReadSizes(SectionReader& in, ModelSpec& spec) {
+  ReadSize(in, {"num_hidden_layers"}, spec.num_layers);
+  ReadSize(in, {"hidden_size"}, spec.hidden_size);
+  ReadSize(in, {"intermediate_size"}, spec.intermediate_size);
+  ReadSize(in, {"vocab_size"}, spec.vocab_size);
+  ReadSize(in, {"max_position_embeddings"}, spec.max_position_embeddings);
+}
+
+void WriteSizes(const ModelSpec& spec, nlohmann::json& out) {
+  out["num_hidden_layers"] = spec.num_layers;
+  out["hidden_size"] = spec.hidden_size;
+  out["intermediate_size"] = spec.intermediate_size;
+  out["max_position_embeddings"] = spec.max_position_embeddings;
+}
+
 void ReadHeads(SectionReader& in, int64_t absent_kv_heads, ModelSpec& spec) {
   ReadSize(in, {"num_attention_heads"}, spec.num_attention_heads);
   std::optional<int64_t> kv_heads, head_dim;

@@ -12,6 +12,7 @@
 #include "engine/trainer/generator.h"
 #include "engine/trainer/sampling.h"
 #include "parsers/model_config.h"
+#include "tests/compat/huggingface/fixtures.h"
 
 namespace trireme {
 namespace {
@@ -104,16 +105,8 @@ TEST_P(Greedy, SixteenBitWeightsGiveNearlyTheSameLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Greedy,
-                         ::testing::Values("gpt2", "gpt2_untied_gelu", "llama", "llama/linear", "llama/dynamic",
-                                           "llama/yarn", "llama/yarn_all_keys", "llama/llama3", "llama/longrope",
-                                           "llama/mistral", "llama_bias_tied", "qwen2", "qwen2_untied", "gpt_neox",
-                                           "gpt_neox_serial"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '/', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Fixtures, Greedy, ::testing::ValuesIn(kFixtures),
+                         [](const auto& fixture) { return FixtureName(fixture.param); });
 
 }  // namespace
 }  // namespace trireme

@@ -27,6 +27,7 @@
 #include "parsers/json_tree.h"
 #include "parsers/model_config.h"
 #include "parsers/model_text.h"
+#include "tests/compat/huggingface/fixtures.h"
 
 namespace trireme {
 namespace {
@@ -196,8 +197,7 @@ void ExpectSameConfig(const fs::path& want_file, const fs::path& got_file) {
 TEST_P(HuggingFaceModel, WrittenAgainEqual) {
   const auto reader = Weights();
   const Layers layers(spec_, *reader, 8);
-  std::string name = GetParam();
-  std::ranges::replace(name, '/', '_');
+  const std::string name = FixtureName(GetParam());
   const fs::path out = fs::path(::testing::TempDir()) / ("huggingface_" + name);
   fs::remove_all(out);
   RankWorld world;
@@ -221,16 +221,8 @@ TEST_P(HuggingFaceModel, WrittenAgainEqual) {
   fs::remove_all(out);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, HuggingFaceModel,
-                         ::testing::Values("gpt2", "gpt2_untied_gelu", "llama", "llama/linear", "llama/dynamic",
-                                           "llama/yarn", "llama/yarn_all_keys", "llama/llama3", "llama/longrope",
-                                           "llama/mistral", "llama_bias_tied", "qwen2", "qwen2_untied", "gpt_neox",
-                                           "gpt_neox_serial"),
-                         [](const auto& fixture) {
-                           std::string name = fixture.param;
-                           std::ranges::replace(name, '/', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Fixtures, HuggingFaceModel, ::testing::ValuesIn(kFixtures),
+                         [](const auto& fixture) { return FixtureName(fixture.param); });
 
 }  // namespace
 }  // namespace trireme
