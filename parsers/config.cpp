@@ -144,6 +144,7 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   config.bf16 = ParseBf16(root, flags);
   config.data_types = ParseDataTypes(root.Section("data_types", SectionKind::kLoose));
   config.zero_optimization = ParseZero(root, hidden_size);
+  config.aio = ParseAio(root.Section("aio", SectionKind::kLoose, /*null_is_absent=*/true));
   config.trireme = ParseTrireme(root.Section("trireme", SectionKind::kChecked), flags, config);
   ParseTopLevel(root, flags, config);
   if (CheckWorld(root, config)) ResolveTriangle(root, batch, config);

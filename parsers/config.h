@@ -125,6 +125,15 @@ struct ZeroConfig {
   bool stage3_gather_16bit_weights_on_model_save = false;
 };
 
+// How blocks move between memory and disk under offload to NVMe. Sizes in bytes.
+struct AioConfig {
+  int64_t block_size = 1 << 20;      // of one read or write; rounded up to a multiple of 4096
+  int64_t queue_depth = 8;           // blocks under way at once, per thread
+  int64_t intra_op_parallelism = 1;  // threads that move blocks
+  bool single_submit = false;        // one system call per block, instead of one for all that are ready
+  bool overlap_events = true;        // blocks follow as others end; false: the next queue_depth when all of them have
+};
+
 struct TensorParallelConfig {
   int64_t tp_size = 1;
   // Norms and the residual stream are split along the tokens (arXiv:2205.05198): "trireme": {"sequence_parallel":
@@ -173,6 +182,7 @@ struct Config {
   DataTypesConfig data_types;
   std::optional<DType> communication_data_type;  // absent: see CommunicationDType
   ZeroConfig zero_optimization;
+  AioConfig aio;
   double gradient_clipping = 1.0;  // of the global L2 norm; <= 0 is off
   int64_t steps_per_print = 10;    // 0 never. DeepSpeed's default is never; --log-interval wins over this default
   bool wall_clock_breakdown = false;

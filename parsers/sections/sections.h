@@ -23,6 +23,7 @@ SchedulerConfig ParseScheduler(SectionReader in, const TrainFlags& flags, const 
 Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags);
 Bf16Config ParseBf16(SectionReader& root, const TrainFlags& flags);
 DataTypesConfig ParseDataTypes(SectionReader in);
+AioConfig ParseAio(SectionReader in);
 ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size);
 void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
 TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config);

@@ -27,7 +27,6 @@ constexpr KnownKey kKnown[] = {
     {"checkpoint", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
     {"nebula", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
     {"datastates_ckpt", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
-    {"aio", kNoEffect, "", "offload to NVMe is off"},
     {"activation_checkpointing", kNoEffect, "",
      "the section says how, not whether, to recompute; --recompute-granularity full switches it on"},
     {"dump_state", kNoEffect, "false", kReport},

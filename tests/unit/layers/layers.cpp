@@ -23,18 +23,19 @@ const std::map<std::string, Rooms>& Arrows() {
         {"engine/schedule", {"engine/plan"}},
         {"engine/data", {"engine/plan"}},
         {"checkpoint", {"engine/plan"}},
+        {"engine/storage", {"parsers"}},
         {"engine/cli:trireme", {"parsers", "launcher", "engine/plan", "engine/schedule", "engine/data", "checkpoint"}},
     };
     std::map<std::string, Rooms> above = {
         {"engine/kernels", {}},
         {"engine/comm", {}},
         {"engine/optim", {"engine/kernels", "engine/comm"}},
-        {"engine/zero", {"engine/optim", "engine/kernels", "engine/comm"}},
+        {"engine/zero", {"engine/optim", "engine/kernels", "engine/comm", "engine/storage"}},
         {"engine/model", {"engine/kernels", "engine/comm"}},
         {"engine/execute", {"engine/model", "engine/zero", "engine/kernels", "engine/comm"}},
         {"engine/trainer",
          {"engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels", "engine/comm",
-          "engine/data", "checkpoint"}},
+          "engine/data", "checkpoint", "engine/storage"}},
         {"engine/cli:trireme-engine",
          {"engine/trainer", "engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels",
           "engine/comm", "engine/data", "checkpoint", "launcher", "engine/cli:trireme"}},
@@ -51,8 +52,8 @@ const std::map<std::string, Rooms>& Arrows() {
 }
 
 const Rooms& RoomsBelowTheLine() {
-  static const Rooms below = {"engine/base",     "parsers",     "launcher",   "engine/plan",
-                              "engine/schedule", "engine/data", "checkpoint", "engine/cli:trireme"};
+  static const Rooms below = {"engine/base", "parsers",    "launcher",       "engine/plan",       "engine/schedule",
+                              "engine/data", "checkpoint", "engine/storage", "engine/cli:trireme"};
   return below;
 }
 
