@@ -7,6 +7,16 @@
 #include "engine/base/error.h"
 
 namespace trireme {
+namespace {
+
+bool ShareSections(const StreamJob& a, const StreamJob& b) {
+  return std::any_of(a.states.begin(), a.states.end(), [&](const StreamedState& of_a) {
+    return std::any_of(b.states.begin(), b.states.end(),
+                       [&](const StreamedState& of_b) { return of_a.section == of_b.section; });
+  });
+}
+
+}  // namespace
 
 ChunkStream::ChunkStream(Store& store, const StreamOptions& options)
     : store_(&store), options_(options), memory_(options.BufferBytes()) {
@@ -21,11 +31,12 @@ ChunkStream::ChunkStream(Store& store, const StreamOptions& options)
 }
 
 void ChunkStream::Run(const StreamJob& job, const Update& update, const StreamJob* next) {
+  if (next != nullptr && ShareSections(job, *next)) next = nullptr;  // it reads what this job has yet to write
   try {
     for (int64_t first = 0; first < job.elements; first += options_.chunk_elements) {
       if (!ahead_.empty() && (ahead_.front().job != job || ahead_.front().first != first)) Discard();
       if (ahead_.empty()) Load(job, first);
-      if (options_.pipeline_read) ReadAhead(job, first, next);
+      if (options_.pipeline_read) ReadAhead(job, next);
       const Loading chunk = std::move(ahead_.front());
       ahead_.pop_front();
       RunChunk(chunk, update);
@@ -81,14 +92,14 @@ void ChunkStream::Load(const StreamJob& job, int64_t first) {
 // Loads the chunks that follow the front of ahead_, as many as there are buffers. To wait for a buffer's writes would
 // hold up the chunk that is ready: only the very next chunk is worth that, and only where the disk has had the time of
 // a whole chunk for them.
-void ChunkStream::ReadAhead(const StreamJob& job, int64_t first, const StreamJob* next) {
+void ChunkStream::ReadAhead(const StreamJob& job, const StreamJob* next) {
   while (ahead_.size() < buffers_.size()) {
     const Loading& last = ahead_.back();
-    const StreamJob* of = &job;
+    const StreamJob* of = last.job == job ? &job : next;
     int64_t begin = last.first + options_.chunk_elements;
-    if (last.first < first || last.job != job || begin >= job.elements) {  // the job itself is under way: now `next`
+    if (of == &job && begin >= job.elements) {
       of = next;
-      begin = last.job == job && last.first >= first ? 0 : begin;
+      begin = 0;
     }
     if (of == nullptr || begin >= of->elements) return;
     const bool ended = std::all_of(buffers_[next_buffer_].writes.begin(), buffers_[next_buffer_].writes.end(),

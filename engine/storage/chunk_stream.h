@@ -57,7 +57,8 @@ class ChunkStream {
 
   // Calls `update` on the caller's thread for each chunk, read before and written after. Under pipeline_write it
   // returns while chunks are still written; a later Run waits for those that it reads again. Under pipeline_read it
-  // begins to read chunks of `next` (null: none); that is of use if the next Run is of the same job.
+  // begins to read chunks of `next` (null: none; one with a section of this job: none either); that is of use if the
+  // next Run is of that job.
   // After an exception the job's states are partly updated; the stream can be used again.
   void Run(const StreamJob& job, const Update& update, const StreamJob* next = nullptr);
 
@@ -79,7 +80,7 @@ class ChunkStream {
   int64_t Count(const StreamJob& job, int64_t first) const;
   std::span<std::byte> StateMemory(const StreamJob& job, size_t state, int64_t first, const Buffer& buffer) const;
   void Load(const StreamJob& job, int64_t first);
-  void ReadAhead(const StreamJob& job, int64_t first, const StreamJob* next);
+  void ReadAhead(const StreamJob& job, const StreamJob* next);
   void RunChunk(const Loading& chunk, const Update& update);
   void WaitForWrites(Buffer& buffer);
   void WaitForWritesOf(const StreamJob& job);

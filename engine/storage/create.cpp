@@ -63,17 +63,17 @@ bool Reserve(int descriptor, const StoreOptions& options, int64_t bytes) {
     NoRoom(options, bytes,
            fmt::format("files may have {} at most (ulimit -f)", FormatBytes(static_cast<int64_t>(limit.rlim_cur))));
   }
+  struct statvfs disk {};  // asked first: a reservation that fails halfway takes all that others need meanwhile
+  if (::fstatvfs(descriptor, &disk) == 0 &&
+      static_cast<int64_t>(disk.f_bavail) < CeilDiv(bytes, static_cast<int64_t>(disk.f_frsize))) {
+    NoRoom(options, bytes, std::strerror(ENOSPC));
+  }
   int result;
   do {
     result = ::fallocate(descriptor, 0, 0, bytes);
   } while (result != 0 && errno == EINTR);
   if (result == 0) return true;
   if (errno != EOPNOTSUPP && errno != ENOSYS) NoRoom(options, bytes, std::strerror(errno));
-  struct statvfs disk {};
-  if (::fstatvfs(descriptor, &disk) == 0 &&
-      static_cast<int64_t>(disk.f_bavail) < CeilDiv(bytes, static_cast<int64_t>(disk.f_frsize))) {
-    NoRoom(options, bytes, std::strerror(ENOSPC));
-  }
   if (::ftruncate(descriptor, bytes) != 0) NoRoom(options, bytes, std::strerror(errno));
   return false;
 }
