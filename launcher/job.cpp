@@ -83,6 +83,9 @@ std::map<std::string, std::string> RankEnvironment(const LaunchOptions& options,
       {"MASTER_PORT", std::to_string(master_port)},
       {"MASTER_ADDR", options.master_addr.empty() ? "127.0.0.1" : options.master_addr}};
   if (!choice.tokens.empty() || options.cpu) environment["CUDA_VISIBLE_DEVICES"] = Join(choice.tokens, ",");
+  // Decided here, once for all ranks: those that share a GPU cannot use NCCL.
+  if (!choice.tokens.empty() && choice.num_ranks > static_cast<int64_t>(choice.tokens.size()))
+    environment["TRIREME_OVERSUBSCRIBE"] = "1";
   if (!around.omp_num_threads)
     environment["OMP_NUM_THREADS"] = std::to_string(std::max<int64_t>(1, around.num_cores / choice.num_ranks));
   return environment;

@@ -112,7 +112,7 @@ const std::vector<Flag>& Flags() {
       {"num_accelerators", "N", "same as --num_gpus", SetNumGpus, ""},
       {"num_procs", "N", "same as --num_gpus", SetNumGpus, ""},
       {"cpu", "", "start CPU ranks, which see no GPU", TRIREME_SWITCH(cpu), ""},
-      {"oversubscribe", "", "allow more ranks than GPUs", TRIREME_SWITCH(oversubscribe), ""},
+      {"oversubscribe", "", "allow more ranks than GPUs: they share them, slowly, for trying layouts", TRIREME_SWITCH(oversubscribe), ""},
       {"master_addr", "ADDR", "address at which the ranks meet (default 127.0.0.1)", TRIREME_TEXT(master_addr), ""},
       {"master_port", "PORT",
        "port at which they meet (default 29500, or a free one where that is taken; 0: a free one)",

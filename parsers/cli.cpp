@@ -106,6 +106,7 @@ struct TrainTable {
             inject_overflow);
     AddActivations(set, o.activations);
     set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
+    set.Add("oversubscribe", "let ranks share the GPUs there are: for trying layouts, not for speed", o.oversubscribe);
     set.Add("local_rank", "N", "accepted as launchers pass it; LOCAL_RANK of the environment decides", o.local_rank);
     set.AddHeading("Checkpoints, evaluation and reports; all intervals count optimizer steps:");
     set.Add("save", "DIR", "where checkpoints go", o.save);

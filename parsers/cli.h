@@ -80,6 +80,7 @@ struct TrainOptions {
   bool deterministic = false;
   std::vector<int64_t> inject_overflow;  // steps from 0 whose loss is multiplied by 1e38: tests of the loss scaler
   std::string device;                    // "cpu", "cuda"; "": a GPU where there is one
+  bool oversubscribe = false;            // ranks share GPUs
   std::string trace;                     // Chrome trace out
   std::string log_json;                  // one JSON object per step out
   int64_t local_rank = -1;               // -1: not given. Decides nothing: see CheckLocalRank

@@ -45,4 +45,6 @@ bool Flag(const char* name) {
   return value == "1" || value == "true" || value == "yes" || value == "on";
 }
 
+void SetDefault(const char* name, const char* value) { ::setenv(name, value, /*overwrite=*/0); }
+
 }  // namespace trireme::env

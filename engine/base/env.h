@@ -13,5 +13,7 @@ std::optional<int64_t> Integer(const char* name);
 // that ends the text or stands before a comma: for variables of other programs, whose mistakes are theirs to report.
 std::optional<int64_t> FirstInteger(const char* name);
 bool Flag(const char* name);  // 1, true, yes, on
+// For libraries that read their settings later. A value that the user has set stays. Before other threads start.
+void SetDefault(const char* name, const char* value);
 
 }  // namespace trireme::env

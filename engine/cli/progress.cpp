@@ -76,9 +76,9 @@ void Progress::WriteJson(const StepRecord& record) {
   const StepResult& r = record.result;
   const std::string line = fmt::format(
       "{{\"step\": {}, \"loss\": {}, \"lr\": {}, \"grad_norm\": {}, \"loss_scale\": {}, \"skipped\": {}, \"tokens\": "
-      "{:.0f}, \"seconds\": {}}}\n",
+      "{:.0f}, \"seconds\": {}, \"memory\": {}, \"host_memory\": {}}}\n",
       record.step, Number(r.loss), Number(record.lr), Number(r.grad_norm), Number(r.loss_scale), r.skipped_steps,
-      r.tokens, Number(record.seconds));
+      r.tokens, Number(record.seconds), PeakMemoryBytes(trainer_.device()), PeakMemoryBytes(at::kCPU));
   if (std::fputs(line.c_str(), json_) < 0 || std::fflush(json_) != 0) {
     throw Error(ErrorCode::kEnvironment, "TRN030", std::string("cannot be written: ") + std::strerror(errno),
                 json_path_, "free space on this file system");

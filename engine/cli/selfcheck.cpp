@@ -19,7 +19,7 @@ struct Request {
   ModelFlags model;
   int64_t ranks = 0, steps = 20;
   double tolerance = 0;
-  bool json = false, help = false;
+  bool oversubscribe = false, json = false, help = false;
 };
 
 Request Parse(Arguments arguments) {
@@ -32,6 +32,7 @@ Request Parse(Arguments arguments) {
             r.model.model_name);
   flags.Add("ranks", "N", "0: all GPUs where there are two or more, else 4 CPU ranks", r.ranks);
   flags.Add("device", "cpu|cuda", "GPUs where there are enough if not given", r.device);
+  flags.Add("oversubscribe", "let the ranks share the GPUs there are: slower, and as good a check", r.oversubscribe);
   flags.Add("dtype", "fp64|fp32|bf16", "fp64 shows a missing collective, the others the kernels that training uses",
             r.dtype);
   flags.Add("steps", "N", "optimizer steps of each layout", r.steps);
@@ -43,6 +44,9 @@ Request Parse(Arguments arguments) {
   flags.Parse(arguments);
   return r;
 }
+
+// All ranks of a GPU are threads of this process, whose streams share 32 hardware queues.
+constexpr int64_t kMostRanksPerGpu = 4;
 
 [[noreturn]] void Fail(const std::string& what, const char* where, const std::string& fix) {
   throw Error(ErrorCode::kUsage, "USE002", what, where, fix);
@@ -61,12 +65,21 @@ SelfcheckOptions OptionsOf(const Request& r, double& tolerance) {
     Fail(fmt::format("\"{}\" is no device", r.device), "--device", "pass cpu or cuda");
   }
   tolerance = r.tolerance > 0 ? r.tolerance : r.dtype == "fp64" ? 1e-10 : r.dtype == "fp32" ? 1e-4 : 0.05;
+  if (r.oversubscribe) PrepareSharedGpus();
   const int64_t gpus = r.device == "cpu" ? 0 : VisibleGpus();
   const int64_t wanted = r.ranks > 0 ? r.ranks : gpus >= 2 ? gpus : 4;
-  options.cuda = gpus >= wanted;
+  options.cuda = gpus >= wanted || (r.oversubscribe && gpus > 0);
   if (r.device == "cuda" && !options.cuda) {
     Fail(fmt::format("{} ranks need {} GPUs, this host shows {}", wanted, wanted, gpus), "--device cuda",
-         "pass fewer --ranks, or --device cpu");
+         gpus > 0 ? "pass fewer --ranks, --oversubscribe to let them share a GPU, or --device cpu"
+                  : "pass --device cpu");
+  }
+  if (options.cuda && gpus < wanted) options.shared_gpus = static_cast<int>(gpus);
+  if (options.shared_gpus > 0 && wanted > kMostRanksPerGpu * gpus) {
+    Fail(fmt::format("{} ranks on {} GPUs; this check runs at most {} on each, whose streams need hardware queues of "
+                     "their own",
+                     wanted, gpus, kMostRanksPerGpu),
+         "--oversubscribe", fmt::format("pass --ranks {} or fewer", kMostRanksPerGpu * gpus));
   }
   options.ranks = static_cast<int>(wanted);
   Diagnostics diagnostics;
@@ -110,12 +123,17 @@ int RunSelfcheck(Arguments arguments) {
     return 0;
   }
   double tolerance = 0;
-  Selfcheck check(OptionsOf(request, tolerance));
+  const SelfcheckOptions options = OptionsOf(request, tolerance);
+  Selfcheck check(options);
   const std::vector<SelfcheckLayout> layouts = check.Layouts();
   if (!request.json) {
     fmt::print("{} layouts of {} {} ranks, {} steps of {} in {}, against one rank; tolerance {:g}\n\n", layouts.size(),
                layouts.front().ranks(), request.device == "cpu" ? "CPU" : "", request.steps, check.model().name,
                request.dtype, tolerance);
+    if (options.shared_gpus > 0) {
+      fmt::print("The ranks share {} GPU(s): this tries layouts, and its times say nothing about speed.\n\n",
+                 options.shared_gpus);
+    }
     fmt::print("{:<52} {:>10} {:>10} {:>9}\n", "layout", "loss", "norm", "time");
   }
   size_t differing = 0;

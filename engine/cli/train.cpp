@@ -349,7 +349,7 @@ int RunTrain(Arguments arguments) {
   const RendezvousInfo place = RendezvousInfo::FromEnvironment();
   CheckRequest(options, place);
   const Resolved resolved = Resolve(options, place.world, place.rank == 0);
-  RankWorld world = RankWorld::FromEnvironment(options.device);
+  RankWorld world = RankWorld::FromEnvironment(options.device, options.oversubscribe);
   TrainerSetup setup;
   setup.config = resolved.config;
   setup.model = resolved.model;

@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 #endif
@@ -22,27 +23,21 @@ void Check(cudaError_t status, const char* call) {
 
 class CudaLanes : public Lanes {
  public:
-  CudaLanes(int device, Runner run) : run_(std::move(run)), guard_(static_cast<c10::DeviceIndex>(device)) {
-    for (int lane = 0; lane < kNumLanes; ++lane) {
-      // Communication before computation where both could run: it is what the others wait for.
-      const bool urgent = static_cast<Lane>(lane) != Lane::kCompute;
-      lanes_.emplace_back(c10::cuda::getStreamFromPool(urgent, static_cast<c10::DeviceIndex>(device)));
-      for (cudaEvent_t& event : lanes_.back().events)
-        Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    }
-  }
+  CudaLanes(int device, Runner run) : run_(std::move(run)), guard_(static_cast<c10::DeviceIndex>(device)) {}
 
   ~CudaLanes() override {
-    for (Queue& queue : lanes_) {
-      for (cudaEvent_t event : queue.events) cudaEventDestroy(event);
+    for (const std::optional<Queue>& queue : lanes_) {
+      if (!queue) continue;
+      for (cudaEvent_t event : queue->events) cudaEventDestroy(event);
     }
   }
 
   Ticket Issue(Lane lane, const LaneWork& work, const LaneWaits& waits) override {
-    Queue& queue = lanes_[static_cast<size_t>(lane)];
+    Queue& queue = QueueOf(lane);
     for (size_t other = 0; other < waits.size(); ++other) {
       if (waits[other] == 0) continue;
-      Check(cudaStreamWaitEvent(queue.stream.stream(), EventOf(lanes_[other], waits[other]), 0), "cudaStreamWaitEvent");
+      Check(cudaStreamWaitEvent(queue.stream.stream(), EventOf(*lanes_[other], waits[other]), 0),
+            "cudaStreamWaitEvent");
     }
     {
       const c10::cuda::CUDAStreamGuard current(queue.stream);
@@ -55,12 +50,14 @@ class CudaLanes : public Lanes {
 
   void Wait(Ticket ticket) override {
     if (ticket.number == 0) return;
-    Check(cudaEventSynchronize(EventOf(lanes_[static_cast<size_t>(ticket.lane)], ticket.number)),
+    Check(cudaEventSynchronize(EventOf(*lanes_[static_cast<size_t>(ticket.lane)], ticket.number)),
           "cudaEventSynchronize");
   }
 
   void Drain() override {
-    for (Queue& queue : lanes_) Check(cudaStreamSynchronize(queue.stream.stream()), "cudaStreamSynchronize");
+    for (const std::optional<Queue>& queue : lanes_) {
+      if (queue) Check(cudaStreamSynchronize(queue->stream.stream()), "cudaStreamSynchronize");
+    }
   }
 
  private:
@@ -72,13 +69,26 @@ class CudaLanes : public Lanes {
     std::vector<cudaEvent_t> events = std::vector<cudaEvent_t>(kRing);
   };
 
+  // Made with the lane's first instruction: a hardware queue serves only so many streams well, and ranks may share it.
+  Queue& QueueOf(Lane lane) {
+    std::optional<Queue>& queue = lanes_[static_cast<size_t>(lane)];
+    if (!queue) {
+      // Communication before computation where both could run: it is what the others wait for.
+      const bool urgent = lane != Lane::kCompute;
+      queue.emplace(c10::cuda::getStreamFromPool(urgent, guard_.current_device().index()));
+      for (cudaEvent_t& event : queue->events)
+        Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    return *queue;
+  }
+
   // A slot that a later instruction of the lane has taken over is a later point of the same queue: waiting for it is
   // still right.
   static cudaEvent_t EventOf(const Queue& queue, uint64_t number) { return queue.events[number % kRing]; }
 
   Runner run_;
   c10::cuda::CUDAGuard guard_;
-  std::vector<Queue> lanes_;
+  std::array<std::optional<Queue>, kNumLanes> lanes_;
 };
 
 }  // namespace

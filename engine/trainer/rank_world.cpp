@@ -12,9 +12,12 @@
 
 #include "engine/base/env.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/comm/backends.h"
+#include "engine/comm/host_staged.h"
 
 #ifdef TRIREME_HAS_CUDA
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #endif
 
@@ -29,21 +32,28 @@ int VisibleGpus() {
   return 0;
 }
 
+void PrepareSharedGpus() { env::SetDefault("CUDA_DEVICE_MAX_CONNECTIONS", "32"); }
+
 namespace {
 
-at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local_world) {
+at::Device ChooseDevice(const std::string& wanted, int local_rank, int64_t local_world, bool oversubscribe) {
   const int gpus = VisibleGpus();
+  if (oversubscribe && wanted != "cpu" && gpus > 0)
+    return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus));
   // srun --gpus-per-task=1 and the like: each rank is shown a GPU of its own.
   if (wanted != "cpu" && gpus == 1 && local_world > 1 && env::Text("CUDA_VISIBLE_DEVICES"))
     return at::Device(at::kCUDA, 0);
-  if (wanted == "cpu" || (wanted.empty() && gpus < std::max<int64_t>(1, local_world))) return at::kCPU;
-  if (local_rank >= gpus) {
+  if (wanted == "cpu" || (wanted.empty() && gpus == 0)) return at::kCPU;
+  if (local_rank >= gpus || local_world > gpus) {
     throw Error(ErrorCode::kDevice, "TRN001",
-                "local rank " + std::to_string(local_rank) + " needs GPU " + std::to_string(local_rank) +
-                    ", this host shows " + std::to_string(gpus),
-                "--device cuda",
-                gpus == 0 ? "use --device cpu"
-                          : "start at most " + std::to_string(gpus) + " ranks on this host, or use --device cpu");
+                fmt::format("local rank {} of {} needs a GPU of its own, this host shows {}", local_rank,
+                            std::max<int64_t>(local_rank + 1, local_world), gpus),
+                wanted.empty() ? "" : "--device " + wanted,
+                gpus == 0
+                    ? "use --device cpu"
+                    : fmt::format("start at most {} ranks on this host, pass --oversubscribe to `trireme launch` or "
+                                  "`train` to let ranks share a GPU (for trying layouts), or use --device cpu",
+                                  gpus));
   }
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
 }
@@ -56,13 +66,21 @@ at::Tensor Bytes(const std::string& text, int64_t size, at::Device device) {
 
 }  // namespace
 
-RankWorld RankWorld::FromEnvironment(const std::string& device) {
+RankWorld RankWorld::FromEnvironment(const std::string& device, bool oversubscribe) {
+  oversubscribe = oversubscribe || env::Flag("TRIREME_OVERSUBSCRIBE");
+  if (oversubscribe) PrepareSharedGpus();
   const RendezvousInfo info = RendezvousInfo::FromEnvironment();
   RankWorld world;
   world.rank = info.rank;
   world.world_size = info.world;
   world.local_rank = info.local_rank;
-  world.device = ChooseDevice(device, info.local_rank, info.local_world);
+  world.device = ChooseDevice(device, info.local_rank, info.local_world, oversubscribe);
+  world.shares_gpus = oversubscribe && world.device.is_cuda();
+  if (world.shares_gpus && world.rank == 0) {
+    log::Warn(
+        "ranks share GPUs (--oversubscribe): communication goes through host memory and Gloo, and the ranks of a "
+        "GPU take turns. This is for trying layouts, not for speed");
+  }
 #ifdef TRIREME_HAS_CUDA
   if (world.device.is_cuda()) cudaSetDevice(world.device.index());
 #endif
@@ -70,9 +88,11 @@ RankWorld RankWorld::FromEnvironment(const std::string& device) {
       threads && *threads >= 1 && std::in_range<int>(*threads))
     at::set_num_threads(static_cast<int>(*threads));
   world.store = Store::Connect(info);
-  world.make_group = [store = world.store, rank = info.rank, cuda = world.device.is_cuda()](
+  world.make_group = [store = world.store, rank = info.rank, cuda = world.device.is_cuda(), shared = world.shares_gpus](
                          const std::string& name, const std::vector<int>& ranks) {
-    return cuda ? MakeNcclCommunicator(store, ranks, rank, name) : MakeGlooCommunicator(store, ranks, rank, name);
+    if (cuda && !shared) return MakeNcclCommunicator(store, ranks, rank, name);
+    std::unique_ptr<Communicator> host = MakeGlooCommunicator(store, ranks, rank, name);
+    return shared ? MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice()) : std::move(host);
   };
   std::vector<int> ranks(static_cast<size_t>(info.world));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -122,10 +142,11 @@ RankGroups MakeGroups(RankWorld& world, const Plan& plan) {
 void Synchronise(at::Device device) {
 #ifdef TRIREME_HAS_CUDA
   if (!device.is_cuda()) return;
-  const cudaError_t status = cudaDeviceSynchronize();
-  if (status != cudaSuccess) {
+  for (const cudaStream_t stream : {cudaStream_t{}, c10::cuda::getCurrentCUDAStream(device.index()).stream()}) {
+    const cudaError_t status = cudaStreamSynchronize(stream);
+    if (status == cudaSuccess) continue;
     throw Error(ErrorCode::kDevice, "EXE001",
-                std::string("cudaDeviceSynchronize failed: ") + cudaGetErrorString(status), "",
+                std::string("cudaStreamSynchronize failed: ") + cudaGetErrorString(status), "",
                 "see docs/errors/trainer.md");
   }
 #else

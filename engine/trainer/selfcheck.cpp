@@ -15,6 +15,7 @@
 
 #include "engine/base/error.h"
 #include "engine/comm/backends.h"
+#include "engine/comm/host_staged.h"
 #include "engine/comm/in_process.h"
 #include "engine/data/sampler.h"
 
@@ -96,12 +97,12 @@ struct Selfcheck::Curve {
   std::vector<double> losses, norms;
 };
 
-// What the threads of one layout share: communicators inside the process, or a store for NCCL's.
+// What the threads of all layouts share: a store for NCCL's communicators.
 struct Selfcheck::Ranks {
   std::vector<std::shared_ptr<Store>> stores;  // GPUs, by rank
 
   explicit Ranks(const SelfcheckOptions& options) {
-    if (!options.cuda || options.ranks == 1) return;
+    if (!options.cuda || options.shared_gpus > 0 || options.ranks == 1) return;
     RendezvousInfo info;
     info.world = info.local_world = options.ranks;
     info.listen_fd = ListenLocally(info.master_port);
@@ -180,36 +181,46 @@ TrainerSetup Selfcheck::SetupOf(const SelfcheckLayout& layout) const {
   return setup;
 }
 
+// `comms`: of ranks on the CPU, or that share GPUs; null: NCCL.
+RankWorld Selfcheck::PlaceOf(int rank, int world, const std::shared_ptr<InProcessWorld>& comms) const {
+  RankWorld place;
+  place.rank = place.local_rank = rank;
+  place.world_size = world;
+  place.shares_gpus = options_.shared_gpus > 0;
+  if (options_.cuda) {
+    const int gpu = place.shares_gpus ? rank % options_.shared_gpus : rank;
+    place.device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
+#ifdef TRIREME_HAS_CUDA
+    cudaSetDevice(gpu);
+#endif
+  }
+  if (comms) {
+    place.make_group = [comms, rank, staged = options_.cuda](const std::string& name, const std::vector<int>& ranks) {
+      std::unique_ptr<Communicator> host = comms->MakeCommunicator(ranks, rank, name);
+      return staged ? MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice()) : std::move(host);
+    };
+  } else {
+    const std::shared_ptr<Store> store = world == 1 ? nullptr : ranks_->stores[static_cast<size_t>(rank)];
+    place.make_group = [store, rank](const std::string& name, const std::vector<int>& ranks) {
+      return MakeNcclCommunicator(store, ranks, rank, name);
+    };
+  }
+  std::vector<int> all;
+  for (int r = 0; r < world; ++r) all.push_back(r);
+  place.world = place.make_group("world", all);
+  return place;
+}
+
 Selfcheck::Curve Selfcheck::Train(const SelfcheckLayout& layout) {
   const int world = layout.ranks();
-  const std::shared_ptr<InProcessWorld> comms =
-      options_.cuda ? nullptr : MakeInProcessWorld(world, std::chrono::seconds(60));
+  const bool inside = !options_.cuda || options_.shared_gpus > 0;
+  const std::shared_ptr<InProcessWorld> comms = inside ? MakeInProcessWorld(world, std::chrono::seconds(60)) : nullptr;
   std::vector<Curve> curves(static_cast<size_t>(world));
   const auto rank_main = [&](int rank) {
     Curve& mine = curves[static_cast<size_t>(rank)];
     try {
       at::set_num_threads(1);
-      RankWorld place;
-      place.rank = place.local_rank = rank;
-      place.world_size = world;
-      if (comms) {
-        place.make_group = [&comms, rank](const std::string& name, const std::vector<int>& ranks) {
-          return comms->MakeCommunicator(ranks, rank, name);
-        };
-      } else {
-        place.device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(rank));
-#ifdef TRIREME_HAS_CUDA
-        cudaSetDevice(rank);
-#endif
-        const std::shared_ptr<Store> store = world == 1 ? nullptr : ranks_->stores[static_cast<size_t>(rank)];
-        place.make_group = [store, rank](const std::string& name, const std::vector<int>& ranks) {
-          return MakeNcclCommunicator(store, ranks, rank, name);
-        };
-      }
-      std::vector<int> all;
-      for (int r = 0; r < world; ++r) all.push_back(r);
-      place.world = place.make_group("world", all);
-      Trainer trainer(SetupOf(layout), std::move(place));
+      Trainer trainer(SetupOf(layout), PlaceOf(rank, world, comms));
       trainer.InitialiseWeights(1234);
       const BatchPlan batch = trainer.plan().batch;
       const int dp_size = trainer.plan().topology.dp_size, dp_rank = trainer.state().dp_rank();

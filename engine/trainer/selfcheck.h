@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/in_process.h"
 #include "engine/trainer/trainer.h"
 #include "parsers/config.h"
 #include "parsers/model_spec.h"
@@ -34,7 +35,8 @@ struct SelfcheckOptions {
   Config config;    // optimizer, scheduler and clipping are taken from it
   ModelSpec model;  // its family and features are kept, its sizes are not
   int ranks = 4;
-  bool cuda = false;  // one GPU a rank, NCCL; else CPU threads
+  bool cuda = false;    // one GPU a rank, NCCL; else CPU threads
+  int shared_gpus = 0;  // with cuda, above 0: the ranks share so many GPUs, over host memory
   int64_t steps = 20;
   DType dtype = DType::kFloat64;  // kFloat64, kFloat32 or kBFloat16
 };
@@ -54,6 +56,7 @@ class Selfcheck {
   struct Ranks;
   Curve Train(const SelfcheckLayout& layout);
   TrainerSetup SetupOf(const SelfcheckLayout& layout) const;
+  RankWorld PlaceOf(int rank, int world, const std::shared_ptr<InProcessWorld>& comms) const;
 
   SelfcheckOptions options_;
   ModelSpec model_;

@@ -157,8 +157,11 @@ Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms) {
     RankWorld world;
     world.rank = self.rank;
     world.world_size = self.world;
-    world.world = self.MakeCommunicator("world");
-    world.make_group = self.GroupMaker();
+    world.device = run.device;
+    world.make_group = [&run, make = self.GroupMaker()](const std::string& name, const std::vector<int>& members) {
+      return run.carry ? run.carry(make(name, members)) : make(name, members);
+    };
+    world.world = run.carry ? run.carry(self.MakeCommunicator("world")) : self.MakeCommunicator("world");
     Rank& mine = ranks[static_cast<size_t>(self.rank)];
     mine.trainer = std::make_unique<Trainer>(SetupOf(run, self.rank), std::move(world));
     TrainRank(run, *mine.trainer, mine.losses, mine.norms, &mine.scales);

@@ -32,6 +32,9 @@ struct TinyRun {
   std::vector<int64_t> inject_overflow = {};
   std::optional<ModelSpec> model = {};  // instead of the GPT-2 of `heads` and `tied`
   double dropout = 0;
+  at::Device device = at::kCPU;
+  // What each communicator of the in-process world is wrapped into; host-staged for a GPU that ranks share.
+  std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> carry = {};
 };
 
 using Weights = std::map<std::string, std::vector<double>>;  // logical tensors, vocabulary padding left out, held order

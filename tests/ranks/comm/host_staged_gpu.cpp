@@ -1,0 +1,148 @@
+// Host-staged communication on one GPU: ranks that are threads, with streams of their own.
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/error.h"
+#include "engine/comm/host_staged.h"
+#include "tests/ranks/comm/operations.h"
+#include "tests/support/run_threads.h"
+
+#ifdef TRIREME_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace trireme::test {
+namespace {
+
+#ifdef TRIREME_HAS_CUDA
+class HostStagedGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) GTEST_SKIP() << "this machine has no GPU";
+  }
+};
+
+class Stream {
+ public:
+  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator CommStream() const { return stream_; }
+  void Drain() { EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess); }
+  bool Idle() { return cudaStreamQuery(stream_) == cudaSuccess; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+std::unique_ptr<Communicator> Stage(ThreadRank& self, const std::string& name, int64_t staging_bytes = kStagingBytes) {
+  return MakeHostStagedCommunicator(self.MakeCommunicator(name), MakeCudaStagingDevice(), staging_bytes);
+}
+
+// On the GPU, and there for every stream.
+at::Tensor OnGpu(const at::Tensor& tensor) {
+  const at::Tensor there = tensor.to(at::Device(at::kCUDA, 0));
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  return there;
+}
+
+struct Pair {
+  at::Tensor got, want;
+};
+
+// Every operation on two streams in turn, enqueued without a wait.
+void CheckOnStreams(Communicator& group, int64_t n, at::ScalarType type) {
+  const int size = group.size(), rank = group.rank(), next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  Stream first, second;
+  std::vector<Pair> pairs;
+  const auto keep = [&](const at::Tensor& got, const at::Tensor& want) {
+    pairs.push_back({OnGpu(got), want});
+    return pairs.back().got;
+  };
+  std::vector<at::Tensor> parts;
+  for (int r = 0; r < size; ++r) parts.push_back(Values(r, n, type));
+  const at::Tensor mine = OnGpu(parts[static_cast<size_t>(rank)]), empty = at::zeros({n}, type);
+  const at::Tensor wide = OnGpu(Values(rank, size * n, type, 5));
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+    group.AllReduce(keep(Values(rank, n, type), Reduced(size, n, type, op)), op, first);
+    group.ReduceScatter(wide, keep(empty, Reduced(size, size * n, type, op, 5).narrow(0, rank * n, n)), op, second);
+  }
+  group.AllGather(mine, keep(at::zeros({size * n}, type), at::stack(parts).view({size * n})), first);
+  group.Broadcast(keep(Values(rank, n, type, 11), Values(size - 1, n, type, 11)), size - 1, second);
+  const at::Tensor received = keep(empty, Values(previous, n, type));
+  group.GroupStart();
+  group.Send(mine, next, first);
+  group.Recv(received, previous, first);
+  group.GroupEnd();
+  first.Drain();
+  second.Drain();
+  group.CheckHealth();
+  for (size_t i = 0; i < pairs.size(); ++i) EXPECT_TRUE(pairs[i].got.cpu().equal(pairs[i].want)) << "result " << i;
+}
+
+TEST_F(HostStagedGpu, EveryOperationOnStreams) {
+  for (const int world : {2, 3}) {
+    EXPECT_EQ("", RunThreadRanks(world, [](ThreadRank& self) {
+                const auto dp = Stage(self, "dp0");
+                for (const int64_t n : {0, 1, 1021, 300'007}) {
+                  for (const at::ScalarType type : ReducibleTypes()) CheckOnStreams(*dp, n, type);
+                  dp->Barrier();
+                }
+              }));
+  }
+}
+
+TEST_F(HostStagedGpu, LongTensorsGoInParts) {
+  EXPECT_EQ("", RunThreadRanks(2, [](ThreadRank& self) {
+              const auto dp = Stage(self, "dp0", 4096);
+              CheckOnStreams(*dp, 20'011, at::kFloat);
+            }));
+}
+
+TEST_F(HostStagedGpu, TheDefaultStreamWaitsByItself) {
+  EXPECT_EQ("", RunThreadRanks(2, [](ThreadRank& self) {
+              const auto dp = Stage(self, "dp0");
+              const at::Tensor tensor = OnGpu(Values(self.rank, 1021, at::kFloat));
+              dp->AllReduce(tensor, ReduceOp::kSum);
+              EXPECT_TRUE(tensor.cpu().equal(Reduced(2, 1021, at::kFloat, ReduceOp::kSum)));
+            }));
+}
+
+TEST_F(HostStagedGpu, CallsReturnBeforeTheOtherRankHasCome) {
+  EXPECT_EQ("", RunThreadRanks(2, [](ThreadRank& self) {
+              Stream stream;
+              const auto dp = Stage(self, "dp0");
+              const auto gate = self.MakeCommunicator("gate");
+              const at::Tensor tensor = OnGpu(Values(self.rank, 64, at::kFloat));
+              if (self.rank == 1) gate->Barrier();
+              dp->AllReduce(tensor, ReduceOp::kSum, stream);
+              if (self.rank == 0) {
+                EXPECT_FALSE(stream.Idle()) << "the driver has no waits of streams for memory";
+                gate->Barrier();
+              }
+              stream.Drain();
+              EXPECT_TRUE(tensor.cpu().equal(Reduced(2, 64, at::kFloat, ReduceOp::kSum)));
+            }));
+}
+
+TEST_F(HostStagedGpu, AbortRaisesEveryFlag) {
+  EXPECT_EQ("", RunThreadRanks(2, [](ThreadRank& self) {
+              Stream stream;
+              const auto dp = Stage(self, "dp0");
+              if (self.rank == 1) return;
+              const at::Tensor tensor = OnGpu(Values(self.rank, 64, at::kFloat));
+              for (int i = 0; i < 3; ++i) dp->AllReduce(tensor, ReduceOp::kSum, stream);
+              dp->Abort();
+              stream.Drain();
+              EXPECT_THROW(dp->CheckHealth(), Error);
+            }));
+}
+#else
+TEST(HostStagedGpu, NeedsAProgramWithCuda) { GTEST_SKIP() << "the program was built without CUDA"; }
+
+#endif
+
+}  // namespace
+}  // namespace trireme::test
