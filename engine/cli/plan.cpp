@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "engine/base/error.h"
 #include "engine/base/strings.h"
 #include "engine/cli/commands.h"
+#include "engine/plan/notes.h"
 #include "engine/plan/plan.h"
 #include "engine/schedule/verify.h"
 #include "parsers/cli.h"
@@ -123,9 +125,11 @@ void PrintMemory(const Plan& plan) {
   const auto row = [](std::string_view name, int64_t bytes, std::string_view how) {
     fmt::print("  {:<16}{:>12}  {}\n", name, FormatBytes(bytes), how);
   };
+  const Topology& t = plan.topology;
+  const std::string part = fmt::format("{}{}", t.tp_size > 1 ? fmt::format("1/{} (tp) of ", t.tp_size) : "",
+                                       t.pp_size > 1 ? "the rank's stages" : "the model");
   const auto shared = [&](int from) {
-    return stage >= from ? fmt::format("1/{} of the model", plan.topology.dp_size)
-                         : std::string("replicated: the whole model");
+    return stage >= from ? fmt::format("1/{} (dp) of {}", t.dp_size, part) : "the whole of " + part;
   };
   fmt::print("memory of {}\n", plan.topology.pp_size == 1 ? "one rank" : "the fullest rank");
   row("weights", m.weights, shared(3));
@@ -144,10 +148,10 @@ void PrintMemory(const Plan& plan) {
 
 void PrintTraffic(const Plan& plan) {
   const TrafficAccount& t = plan.traffic;
-  std::string text =
-      fmt::format("each rank sends {} a step: gathers of weights {}, reductions of gradients {}",
-                  FormatBytes(t.gather + t.reduce + t.transfer), FormatBytes(t.gather), FormatBytes(t.reduce));
+  std::string text = fmt::format("each rank sends {} a step: gathers of weights {}, reductions of gradients {}",
+                                 FormatBytes(t.total()), FormatBytes(t.gather), FormatBytes(t.reduce));
   if (t.transfer > 0) text += fmt::format(", transfers between stages {}", FormatBytes(t.transfer));
+  if (t.tensor_parallel > 0) text += fmt::format(", inside the units over tp {}", FormatBytes(t.tensor_parallel));
   Line("traffic", text);
   double forward = 0;
   for (const UnitLayout& unit : plan.units) forward += unit.spec.forward_flops_per_token;
@@ -175,7 +179,24 @@ bool PrintVerdict(const Plan& plan, double gpu_memory_gib) {
   return false;
 }
 
-Plan Make(const PlanOptions& options) {
+// ZeRO 2 and 3 with a pipeline: DeepSpeed refuses it, here it has a price.
+void PrintPipelineWithZero(const Plan& plan, const Plan& stage_1) {
+  const auto cost = [](const Plan& of) {
+    return fmt::format("each rank sends {} of gathers and reductions a step, the fullest holds {}",
+                       FormatBytes(of.traffic.gather + of.traffic.reduce), FormatBytes(of.memory.total()));
+  };
+  Line("", fmt::format("zero stage {} with a pipeline: {} for each micro-batch;", plan.zero_stage,
+                       plan.zero_stage == 3 ? "weights are gathered and gradients reduced" : "gradients are reduced"));
+  Line("", cost(plan));
+  Line("", "at stage 1: " + cost(stage_1));
+}
+
+struct Made {
+  Plan plan;
+  std::optional<Plan> stage_1;  // the same at ZeRO 1, where the plan has a pipeline and a higher stage
+};
+
+Made Make(const PlanOptions& options) {
   Diagnostics of_model;
   ModelSpec model = ResolveModel(options.model, options.init_from, /*tp_size=*/1, of_model);
   of_model.ThrowIfErrors();
@@ -193,9 +214,14 @@ Plan Make(const PlanOptions& options) {
   inputs.fp64 = options.fill.fp64;
   inputs.recompute = options.activations.recomputes() ? Recompute::kFull : Recompute::kNone;
   inputs.hidden_dropout = options.activations.hidden_dropout;
-  Plan plan = MakePlan(parsed.config, model, inputs);
-  AccountMemory(plan);
-  return plan;
+  Made made{MakePlan(parsed.config, model, inputs), std::nullopt};
+  AccountMemory(made.plan);
+  if (made.plan.topology.pp_size > 1 && made.plan.effective_zero_stage >= 2) {
+    parsed.config.zero_optimization.zero_stage = 1;
+    made.stage_1 = MakePlan(parsed.config, model, inputs);
+    AccountMemory(*made.stage_1);
+  }
+  return made;
 }
 
 }  // namespace
@@ -206,7 +232,8 @@ int RunPlan(Arguments arguments) {
     fmt::print("{}", PlanHelp());
     return 0;
   }
-  const Plan plan = Make(options);
+  const Made made = Make(options);
+  const Plan& plan = made.plan;
   PrintModel(plan);
   PrintBatch(plan, options);
   PrintTypes(plan);
@@ -215,6 +242,8 @@ int RunPlan(Arguments arguments) {
   PrintBuckets(plan);
   PrintMemory(plan);
   PrintTraffic(plan);
+  if (made.stage_1) PrintPipelineWithZero(plan, *made.stage_1);
+  for (const std::string& note : LayoutNotes(plan, options.num_gpus)) Line("warning", note);
   if (!options.gpu_memory_gib) return 0;
   return PrintVerdict(plan, *options.gpu_memory_gib) ? 0 : ExitCode(ErrorCode::kCheckFailed);
 }

@@ -29,6 +29,7 @@
 #include "engine/data/sampler.h"
 #include "engine/data/tokenizer.h"
 #include "engine/execute/trace.h"
+#include "engine/plan/notes.h"
 #include "engine/trainer/trainer.h"
 #include "parsers/cli.h"
 #include "parsers/model_config.h"
@@ -140,10 +141,13 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
             plan.model.num_attention_heads, plan.model.vocab_size, plan.model.padded_vocab_size);
   for (const Origin& origin : trainer.config().origins)
     log::Debug("{} = {} ({})", origin.key, origin.value, origin.source);
-  log::Info("{} rank(s) on {}, ZeRO-{}; batch {} = {} x {} micro-batches x {} ranks, {} tokens per step",
-            plan.topology.world_size(), trainer.device().is_cuda() ? "GPUs" : "the CPU", plan.zero_stage,
-            plan.batch.train_batch_size, plan.batch.micro_batch_size, plan.batch.num_micro_batches,
-            plan.topology.dp_size, FormatCount(plan.batch.tokens_per_step()));
+  log::Info(
+      "{} rank(s) on {} (pp {} x dp {} x tp {}), ZeRO-{}; batch {} = {} x {} micro-batches x {} ranks, {} tokens per "
+      "step",
+      plan.topology.world_size(), trainer.device().is_cuda() ? "GPUs" : "the CPU", plan.topology.pp_size,
+      plan.topology.dp_size, plan.topology.tp_size, plan.zero_stage, plan.batch.train_batch_size,
+      plan.batch.micro_batch_size, plan.batch.num_micro_batches, plan.topology.dp_size,
+      FormatCount(plan.batch.tokens_per_step()));
   log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute),
             Name(plan.dtypes.master), Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
   if (trainer.config().fp16.enabled) {
@@ -161,6 +165,7 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
             FormatBytes(trainer.planned().arena + trainer.planned().workspace + trainer.planned().pool),
             FormatBytes(trainer.allocated_bytes()), options.train_iters,
             options.save.empty() ? "no checkpoint folder (--save)" : options.save);
+  for (const std::string& note : LayoutNotes(plan, trainer.world().ranks_per_node)) log::Warn("{}", note);
 }
 
 class Run {

@@ -122,7 +122,7 @@ class InProcessCommunicator : public Communicator {
   }
 
   std::vector<Fault> BeginOrThrow(const FlightEntry& entry) {
-    std::vector<Fault> faults = world_->Begin(*group_, entry.op, rank());
+    std::vector<Fault> faults = world_->Begin(*group_, entry, rank());
     for (const Fault& fault : faults) {
       if (fault.kind != Fault::Kind::kThrow) continue;
       const std::unique_lock lock(world_->mutex());

@@ -40,6 +40,7 @@ struct OperationCount {
   OpKind op;
   int rank;       // in the world
   int64_t count;  // how often: nth runs over 0 .. count - 1
+  int64_t bytes;  // of all of them together: the tensor of an all-reduce or a transfer, one rank's part of a gather
   bool operator==(const OperationCount&) const = default;
 };
 

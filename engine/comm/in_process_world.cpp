@@ -94,7 +94,9 @@ int64_t InProcessWorldImpl::FaultsHit() const {
 std::vector<OperationCount> InProcessWorldImpl::Operations() const {
   const std::lock_guard lock(mutex_);
   std::vector<OperationCount> all;
-  for (const auto& [key, count] : counts_) all.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), count});
+  for (const auto& [key, count] : counts_) {
+    all.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), count.operations, count.bytes});
+  }
   return all;
 }
 
@@ -105,11 +107,14 @@ void InProcessWorldImpl::ResetCounts() {
   faults_hit_ = 0;
 }
 
-std::vector<Fault> InProcessWorldImpl::Begin(InProcessGroup& group, OpKind op, int rank) {
+std::vector<Fault> InProcessWorldImpl::Begin(InProcessGroup& group, const FlightEntry& entry, int rank) {
+  const OpKind op = entry.op;
   const int global_rank = group.ranks[rank];
   std::vector<Fault> met;
   std::unique_lock lock(mutex_);
-  ++counts_[{group.name, op, global_rank}];
+  Count& count = counts_[{group.name, op, global_rank}];
+  ++count.operations;
+  if (entry.dtype) count.bytes += entry.count * static_cast<int64_t>(c10::elementSize(*entry.dtype));
   for (Armed& armed : faults_) {
     const Fault& fault = armed.fault;
     if (!fault.group.empty() && fault.group != group.name) continue;

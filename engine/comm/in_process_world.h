@@ -69,7 +69,7 @@ class InProcessWorldImpl : public InProcessWorld, public std::enable_shared_from
   std::mutex& mutex() { return mutex_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   // Counts the operation, returns the faults that it meets, and has slept through those that delay.
-  std::vector<Fault> Begin(InProcessGroup& group, OpKind op, int rank);
+  std::vector<Fault> Begin(InProcessGroup& group, const FlightEntry& entry, int rank);
   // Waits until `ready`, which is tried under the lock, holds.
   template <typename Ready>
   WaitResult Wait(std::unique_lock<std::mutex>& lock, InProcessGroup& group, Ready ready) {
@@ -108,7 +108,10 @@ class InProcessWorldImpl : public InProcessWorld, public std::enable_shared_from
   std::vector<std::weak_ptr<InProcessGroup>> groups_;
   std::vector<Armed> faults_;
   int64_t faults_hit_ = 0;
-  std::map<std::tuple<std::string, OpKind, int>, int64_t> counts_;
+  struct Count {
+    int64_t operations = 0, bytes = 0;
+  };
+  std::map<std::tuple<std::string, OpKind, int>, Count> counts_;
 };
 
 std::unique_ptr<Communicator> MakeInProcessCommunicator(std::shared_ptr<InProcessWorldImpl> world,

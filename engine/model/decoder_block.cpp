@@ -61,13 +61,13 @@ class DecoderBlock final : public Unit {
   void AddBranch(const Linear& product, const Tensor& x, const Tensor& residual, DropoutSite site, const UnitArgs& args,
                  const WholeRows& whole, const Tensor& y) const;
   // Both halves of the backward pass end with the sum of dnorm over the tp ranks; the gradients of the weights hide it
-  // where they are made now.
+  // where they are made now. `norm`: whole rows of the norm's output, gathered under the products before.
   enum class Weights { kNow, kLater };
   void Pass(const UnitArgs& args, const Activations& a, ProductGradients& g, Workspace& workspace,
             Weights weights) const;
-  void MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const WholeRows& whole,
+  void MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const Tensor& norm,
                   const Tensor& scratch) const;
-  void AttentionWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const WholeRows& whole,
+  void AttentionWeights(const UnitArgs& args, const ProductGradients& g, const Tensor& norm,
                         const Tensor& scratch) const;
   Tensor GradientOfProduct(const Tensor& dy, DropoutSite site, const UnitArgs& args, const Tensor& buffer) const;
 
@@ -204,8 +204,8 @@ void DecoderBlock::BackwardWeight(UnitArgs& args) {
   Workspace workspace(args.workspace);
   const WholeRows whole(args, workspace, compute_, hidden_);
   const Tensor scratch = workspace.Rest();
-  MlpWeights(args, a, g, whole, scratch);
-  AttentionWeights(args, a, g, whole, scratch);
+  MlpWeights(args, a, g, whole.Gather(args, a.norm_2), scratch);
+  AttentionWeights(args, g, whole.Gather(args, a.norm_1), scratch);
 }
 
 // dx, the norms' gradients, and those of the products' outputs.
@@ -219,36 +219,42 @@ void DecoderBlock::Pass(const UnitArgs& args, const Activations& a, ProductGradi
   const WholeRows whole(args, workspace, compute_, hidden_);
   const Tensor scratch = workspace.Rest();
   const Tensor& dy = args.output_gradient;
+  const bool now = weights == Weights::kNow;
+  Tensor norm;
 
   g.mlp_out = GradientOfProduct(dy, kAfterMlp, args, g.mlp_out);
+  if (now) whole.StartGather(args, a.norm_2);
   mlp_.BackwardToFc(g.mlp_out, a.fc, args.weights, dact, g.fc);
   mlp_.fc().BackwardInput(g.fc, args.weights, whole.PartialOf(dnorm));
+  if (now) norm = whole.FinishGather(args, a.norm_2);
   whole.StartSum(args, dnorm);
-  if (weights == Weights::kNow) MlpWeights(args, a, g, whole, scratch);
+  if (now) MlpWeights(args, a, g, norm, scratch);
   FinishSum(args);
   norm_2_.Backward(dnorm, SecondNormReads(args, a), a.mean_2, a.rstd_2, dy, dmid, args);
 
   g.attention_out = GradientOfProduct(parallel_ ? dy : dmid, kAfterAttention, args, g.attention_out);
+  if (now) whole.StartGather(args, a.norm_1);
   attention_.out().BackwardInput(g.attention_out, args.weights, dattended);
   attention_.BackwardToQkv(dattended, a.qkv, args, args.saved->pool, g.qkv);
   attention_.qkv().BackwardInput(g.qkv, args.weights, whole.PartialOf(dnorm));
+  if (now) norm = whole.FinishGather(args, a.norm_1);
   whole.StartSum(args, dnorm);
-  if (weights == Weights::kNow) AttentionWeights(args, a, g, whole, scratch);
+  if (now) AttentionWeights(args, g, norm, scratch);
   FinishSum(args);
   norm_1_.Backward(dnorm, args.input, a.mean_1, a.rstd_1, dmid, args.input_gradient, args);
 }
 
-void DecoderBlock::MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g,
-                              const WholeRows& whole, const Tensor& scratch) const {
+void DecoderBlock::MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const Tensor& norm,
+                              const Tensor& scratch) const {
   mlp_.out().BackwardWeight(g.mlp_out, OwnPart(args, g.mlp_out), a.act, args, scratch);
-  mlp_.fc().BackwardWeight(g.fc, g.fc, whole.Gather(args, a.norm_2), args, scratch);
+  mlp_.fc().BackwardWeight(g.fc, g.fc, norm, args, scratch);
 }
 
-void DecoderBlock::AttentionWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g,
-                                    const WholeRows& whole, const Tensor& scratch) const {
+void DecoderBlock::AttentionWeights(const UnitArgs& args, const ProductGradients& g, const Tensor& norm,
+                                    const Tensor& scratch) const {
   attention_.out().BackwardWeight(g.attention_out, OwnPart(args, g.attention_out),
                                   kernels::AttentionOutput(args.saved->pool), args, scratch);
-  attention_.qkv().BackwardWeight(g.qkv, g.qkv, whole.Gather(args, a.norm_1), args, scratch);
+  attention_.qkv().BackwardWeight(g.qkv, g.qkv, norm, args, scratch);
 }
 
 // What reaches the product before a dropout, whole rows. Without dropout it is dy: itself, or copied into `buffer`

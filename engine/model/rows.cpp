@@ -24,8 +24,16 @@ WholeRows::WholeRows(const UnitArgs& args, Workspace& workspace, at::ScalarType 
 }
 
 at::Tensor WholeRows::Gather(const UnitArgs& args, const at::Tensor& own) const {
+  StartGather(args, own);
+  return FinishGather(args, own);
+}
+
+void WholeRows::StartGather(const UnitArgs& args, const at::Tensor& own) const {
+  if (args.sequence_parallel) args.tp->AllGather(own, gathered_);
+}
+
+at::Tensor WholeRows::FinishGather(const UnitArgs& args, const at::Tensor& own) const {
   if (!args.sequence_parallel) return own;
-  args.tp->AllGather(own, gathered_);
   args.tp->Wait();
   return gathered_;
 }

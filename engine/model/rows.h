@@ -23,8 +23,11 @@ class WholeRows {
  public:
   WholeRows(const UnitArgs& args, Workspace& workspace, at::ScalarType type, int64_t width);
 
-  // All rows of `own`: itself where they are all here. Valid until the next call.
+  // All rows of `own`: itself where they are all here. Valid until the next call. In two halves where products that
+  // need neither run under it; the second comes before the next StartSum.
   at::Tensor Gather(const UnitArgs& args, const at::Tensor& own) const;
+  void StartGather(const UnitArgs& args, const at::Tensor& own) const;
+  at::Tensor FinishGather(const UnitArgs& args, const at::Tensor& own) const;
   // Where a product writes what Sum shall make `own` of.
   const at::Tensor& PartialOf(const at::Tensor& own) const { return partial_.defined() ? partial_ : own; }
   // own = its rows of the sum of all ranks' PartialOf(own): begun here, there after FinishSum.

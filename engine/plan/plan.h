@@ -98,7 +98,9 @@ struct MemoryAccount {
 // Bytes that one rank sends (and receives) in one step, by kind.
 struct TrafficAccount {
   int64_t gather = 0, reduce = 0;
-  int64_t transfer = 0;  // boundaries between pipeline stages, and their gradients
+  int64_t transfer = 0;         // boundaries between pipeline stages, and their gradients
+  int64_t tensor_parallel = 0;  // inside the units, and sums of gradients over tp
+  int64_t total() const { return gather + reduce + transfer + tensor_parallel; }
 };
 
 enum class Recompute : uint8_t { kNone, kFull };

@@ -66,6 +66,21 @@ struct WorkspaceSpec {
   int64_t fixed_bytes = 0;
 };
 
+// A collective over the tp ranks that a unit issues itself, on `bytes_per_token` of every token of the micro-batch (of
+// the whole tensor: what all ranks together have of a gathered or scattered one).
+struct CollectiveSpec {
+  enum class Kind : uint8_t { kAllReduce, kAllGather, kReduceScatter };
+  Kind kind = Kind::kAllReduce;
+  int64_t bytes_per_token = 0;
+  bool hidden = false;  // products of the same instruction run beside it
+  bool operator==(const CollectiveSpec&) const = default;
+};
+
+// By the instruction that issues them, in order. Backward issues those of both its halves.
+struct UnitCollectives {
+  std::vector<CollectiveSpec> forward, recompute, backward_input, backward_weight;
+};
+
 struct UnitSpec {
   UnitKind kind = UnitKind::kBlock;
   std::string name;                       // "transformer.h.3", "embedding", "head"
@@ -75,6 +90,7 @@ struct UnitSpec {
   std::vector<SavedSpec> deferred;        // what BackwardInput leaves for BackwardWeight
   bool splits_weights = false;            // whether the unit has that pair
   WorkspaceSpec forward_workspace, backward_workspace;
+  UnitCollectives collectives;  // empty at tp_size 1
   // A module of the user's: LibTorch's autograd keeps in Saved::pool what Backward needs (more than `saved` can say),
   // and Backward reads the weights, of the embedding too.
   bool autograd = false;

@@ -41,6 +41,49 @@ int64_t SentBytes(const Plan& plan, const Instruction& instruction) {
   return elements / plan.topology.dp_size * (plan.topology.dp_size - 1) * size * times;
 }
 
+// Of collectives over tp: the ring's bytes, as above.
+int64_t SentBytes(const Plan& plan, const std::vector<CollectiveSpec>& collectives) {
+  const int64_t tp = plan.topology.tp_size;
+  int64_t bytes = 0;
+  for (const CollectiveSpec& collective : collectives) {
+    const int64_t times = collective.kind == CollectiveSpec::Kind::kAllReduce ? 2 : 1;
+    bytes += collective.bytes_per_token * plan.batch.tokens_per_micro_batch() / tp * (tp - 1) * times;
+  }
+  return bytes;
+}
+
+int64_t TensorParallelBytes(const Plan& plan, const Instruction& instruction) {
+  if (plan.topology.tp_size == 1) return 0;
+  const UnitLayout& unit = plan.units[static_cast<size_t>(instruction.units.first)];
+  const UnitCollectives& of = unit.spec.collectives;
+  switch (instruction.op) {
+    case Op::kForward:
+      return SentBytes(plan, of.forward);
+    case Op::kRecompute:
+      return SentBytes(plan, of.recompute);
+    case Op::kBackward:
+      return SentBytes(plan, of.backward_input) + SentBytes(plan, of.backward_weight);
+    case Op::kBackwardInput:
+      return SentBytes(plan, of.backward_input);
+    case Op::kBackwardWeight:
+      return SentBytes(plan, of.backward_weight);
+    default:
+      return 0;
+  }
+}
+
+// Gradients of what every tp rank has whole.
+int64_t TpReduceBytes(const Plan& plan, const UnitRange& units) {
+  int64_t elements = 0;
+  for (int u = units.first; u <= units.last; ++u) {
+    for (const Segment& segment : plan.units[static_cast<size_t>(u)].segments) {
+      if (!segment.parameter.split()) elements += segment.count;
+    }
+  }
+  const int64_t tp = plan.topology.tp_size;
+  return elements * SizeOf(plan.dtypes.accumulate) / tp * (tp - 1) * 2;
+}
+
 // Bytes sent in one step, scaled from the micro-batches that the program has to the plan's.
 TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
   TrafficAccount per_step, per_micro_batch;
@@ -52,11 +95,14 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
     if (instruction.op == Op::kSend) traffic.transfer += compiled.reads.front().bytes;
     if (instruction.op == Op::kGather) traffic.gather += SentBytes(plan, instruction);
     if (instruction.op == Op::kReduce) traffic.reduce += SentBytes(plan, instruction);
+    if (instruction.op == Op::kTpReduce) traffic.tensor_parallel += TpReduceBytes(plan, instruction.units);
+    traffic.tensor_parallel += TensorParallelBytes(plan, instruction);
   }
   // Every micro-batch sends the same.
   const int64_t m = plan.batch.num_micro_batches;
   return {per_step.gather + per_micro_batch.gather / micro_batches * m,
-          per_step.reduce + per_micro_batch.reduce / micro_batches * m, per_micro_batch.transfer / micro_batches * m};
+          per_step.reduce + per_micro_batch.reduce / micro_batches * m, per_micro_batch.transfer / micro_batches * m,
+          per_step.tensor_parallel + per_micro_batch.tensor_parallel / micro_batches * m};
 }
 
 // From here on the arena repeats: a pipeline must have filled up, and its virtual stages need whole groups.
@@ -79,6 +125,7 @@ void AccountMemory(Plan& plan, const std::vector<CompiledProgram>& pp_ranks) {
     plan.traffic.gather = std::max(plan.traffic.gather, traffic.gather);
     plan.traffic.reduce = std::max(plan.traffic.reduce, traffic.reduce);
     plan.traffic.transfer = std::max(plan.traffic.transfer, traffic.transfer);
+    plan.traffic.tensor_parallel = std::max(plan.traffic.tensor_parallel, traffic.tensor_parallel);
   }
   plan.memory = *std::ranges::max_element(plan.memory_of_pp_rank, {}, &MemoryAccount::total);
 }

@@ -74,6 +74,7 @@ RankWorld RankWorld::FromEnvironment(const std::string& device, bool oversubscri
   world.rank = info.rank;
   world.world_size = info.world;
   world.local_rank = info.local_rank;
+  world.ranks_per_node = info.local_world;
   world.device = ChooseDevice(device, info.local_rank, info.local_world, oversubscribe);
   world.shares_gpus = oversubscribe && world.device.is_cuda();
   if (world.shares_gpus && world.rank == 0) {

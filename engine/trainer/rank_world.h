@@ -16,6 +16,7 @@ namespace trireme {
 
 struct RankWorld {
   int rank = 0, world_size = 1, local_rank = 0;
+  int ranks_per_node = 1;  // ranks on this host
   at::Device device = at::kCPU;
   bool shares_gpus = false;      // several ranks on one GPU: communication goes through host memory
   std::shared_ptr<Store> store;  // null in a job of one process, and for ranks that are threads

@@ -89,6 +89,7 @@ class Trainer {
   RankState& state() { return *state_; }
   Executor& executor() { return *executor_; }
   RankWorld& world() { return world_; }
+  const RankWorld& world() const { return world_; }
   at::Device device() const { return world_.device; }
   const MemoryAccount& planned() const { return plan_.memory_of_pp_rank[static_cast<size_t>(state_->pp_rank())]; }
   // Bytes that this rank's own buffers take: persistent, arena, workspace, tables of positions.

@@ -83,6 +83,16 @@ class Decoder {
                  int64_t in, bool bias, bool row_parallel) const;
   void AddParameters(UnitSpec& unit) const;
   void AddActivations(UnitSpec& unit) const;
+  // Over tp ranks a sum of partial products, and under sequence parallelism the whole rows that a product reads.
+  CollectiveSpec Sum(bool hidden = false) const {
+    const auto kind =
+        options_.sequence_parallel ? CollectiveSpec::Kind::kReduceScatter : CollectiveSpec::Kind::kAllReduce;
+    return {kind, widths_.hidden * compute_size_, hidden};
+  }
+  CollectiveSpec WholeRows(bool hidden = false) const {
+    return {CollectiveSpec::Kind::kAllGather, widths_.hidden * compute_size_, hidden};
+  }
+  UnitCollectives BlockCollectives() const;
   int64_t WeightScratch(int64_t matrix_elements) const;
   int64_t FcWidth() const { return static_cast<int64_t>(traits_.fc.size()) * widths_.intermediate; }
 
@@ -142,6 +152,8 @@ UnitSpec Decoder::Embedding() const {
   const int64_t ids = options_.tp_size > 1 ? 8 : 0;  // of this rank's part of the table, one more a sequence
   if (options_.tp_size > 1) unit.forward_workspace = {ids + exchanged, kWorkspaceSlack};
   unit.backward_workspace = {64 + ids + exchanged, kWorkspaceSlack};
+  if (options_.tp_size > 1) unit.collectives.forward = {Sum()};
+  if (options_.sequence_parallel) unit.collectives.backward_input = {WholeRows()};
   return unit;
 }
 
@@ -177,6 +189,26 @@ void Decoder::AddActivations(UnitSpec& unit) const {
                    {"attn.dqkv", true, widths_.qkv(), Place::kArena}};
 }
 
+UnitCollectives Decoder::BlockCollectives() const {
+  if (options_.tp_size == 1) return {};
+  UnitCollectives of;
+  const bool gathers = options_.sequence_parallel;
+  for (const bool attention : {true, false}) {
+    if (gathers) of.forward.push_back(WholeRows());
+    of.forward.push_back(Sum());
+    // The sum after the MLP is the block's output, which a recomputation leaves out; that after the attention too where
+    // the MLP does not read it.
+    if (gathers) of.recompute.push_back(WholeRows());
+    if (attention && !model_.parallel_residual) of.recompute.push_back(Sum());
+    if (gathers) {
+      of.backward_input.push_back(WholeRows());
+      of.backward_weight.push_back(WholeRows(/*hidden=*/true));
+    }
+    of.backward_input.push_back(Sum(/*hidden=*/true));
+  }
+  return of;
+}
+
 UnitSpec Decoder::Block(int64_t layer) const {
   const int64_t h = widths_.hidden, f = widths_.intermediate;
   UnitSpec unit;
@@ -186,6 +218,7 @@ UnitSpec Decoder::Block(int64_t layer) const {
   AddParameters(unit);
   AddActivations(unit);
   unit.splits_weights = true;
+  unit.collectives = BlockCollectives();
   const int64_t scratch = WeightScratch(std::max({widths_.qkv() * h, widths_.query * h, FcWidth() * h}));
   // Whole rows that come from the other ranks, and partial sums that go to them.
   const int64_t exchanged = options_.sequence_parallel ? 2 * h : 0, dact = traits_.gated() ? f : 0;
@@ -213,6 +246,13 @@ UnitSpec Decoder::Head() const {
   const int64_t exchanged = options_.sequence_parallel ? 2 : 0, statistics = options_.tp_size > 1 ? 8 : 4;
   unit.forward_workspace = {(2 + exchanged) * widths_.hidden * compute_size_ + statistics * statistics_size_,
                             kWorkspaceSlack + logits + WeightScratch(held_vocab_ * widths_.hidden)};
+  if (options_.sequence_parallel) unit.collectives.forward.push_back(WholeRows());
+  if (options_.tp_size > 1) {  // maxima; then sums of exponentials and the labels' logits; then the norm's gradient
+    const auto kind = CollectiveSpec::Kind::kAllReduce;
+    unit.collectives.forward.push_back({kind, statistics_size_});
+    unit.collectives.forward.push_back({kind, 2 * statistics_size_});
+    unit.collectives.forward.push_back(Sum());
+  }
   unit.forward_flops_per_token = 2.0 * static_cast<double>(held_vocab_) * static_cast<double>(widths_.hidden);
   return unit;
 }

@@ -63,7 +63,7 @@ TEST_F(PlanCommand, ShowsArithmeticLayoutMemoryAndTraffic) {
   ExpectContains(text, "1000 = 125 nodes x 8");
   ExpectContains(text, "40 x block of 314,688,000");
   ExpectContains(text, "41 of");
-  ExpectContains(text, "1/1000 of the model");
+  ExpectContains(text, "1/1000 (dp) of the model");
   ExpectContains(text, "79.56 GFLOP a token");
   for (const char* row :
        {"weights", "gradients", "master weights", "moments", "arena", "workspace", "attention", "total", "traffic"}) {
@@ -75,8 +75,8 @@ TEST_F(PlanCommand, ShowsArithmeticLayoutMemoryAndTraffic) {
 TEST_F(PlanCommand, MEM_06_ReplicatedPartsAreMarked) {
   const std::string text = Run({Write(R"({"train_batch_size": 4, "zero_optimization": {"stage": 1}})"), "--model_name",
                                 "gpt-125m", "--num_gpus", "4"});
-  ExpectContains(text, "replicated: the whole model");
-  ExpectContains(text, "1/4 of the model");
+  ExpectContains(text, "the whole of the model");
+  ExpectContains(text, "1/4 (dp) of the model");
 }
 
 TEST_F(PlanCommand, OneRankHasNothingToShard) {
