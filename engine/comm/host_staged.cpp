@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -44,6 +45,8 @@ class HostStagedCommunicator : public Communicator {
     worker_ = std::thread([this] { Serve(); });
   }
   ~HostStagedCommunicator() override;
+
+  void set_waits_on_host(bool waits) { waits_on_host_ = waits; }
 
  protected:
   void DoAllReduce(const at::Tensor& inout, ReduceOp op, CommStream stream, Ticket ticket) override;
@@ -114,6 +117,7 @@ class HostStagedCommunicator : public Communicator {
   const std::unique_ptr<Communicator> host_;
   const std::unique_ptr<StagingDevice> device_;
   const int64_t staging_bytes_;
+  std::atomic<bool> waits_on_host_ = false;
   std::byte* staging_ = nullptr;    // of collectives
   std::byte* transfers_ = nullptr;  // of transfers
   int64_t transfers_bytes_ = 0;
@@ -169,7 +173,7 @@ void HostStagedCommunicator::RoundTrip(Work work, CommStream stream, Down down, 
     throw;
   }
   Push(std::move(work));
-  if (device_->StreamsWait(stream)) {
+  if (device_->StreamsWait(stream) && !waits_on_host_) {
     device_->AwaitFlagAsync(number, stream);
   } else {
     AwaitHost(number);
@@ -396,6 +400,10 @@ void HostStagedCommunicator::Serve() {
 }
 
 }  // namespace
+
+void WaitOnHost(Communicator& group, bool waits) {
+  if (auto* const staged = dynamic_cast<HostStagedCommunicator*>(&group)) staged->set_waits_on_host(waits);
+}
 
 std::unique_ptr<Communicator> MakeHostStagedCommunicator(std::unique_ptr<Communicator> host,
                                                          std::unique_ptr<StagingDevice> device, int64_t staging_bytes) {

@@ -9,7 +9,11 @@
 // is garbage, and CheckHealth tells.
 //
 // Where a stream cannot wait (the default stream, which all threads of a process share, and a driver without
-// cuStreamWaitValue32) the call itself waits for the host's work: right, but lanes do not overlap then.
+// cuStreamWaitValue32) the call itself waits for the host's work: right, but lanes do not overlap then. Nor may a
+// stream wait while code comes to the device for the first time: CUDA loads kernels at their first launch, and may then
+// wait for all streams of the process, also for one that waits for this very thread to go on. So the first run of a
+// program is made under WaitOnHost. Waiting calls meet in the order of the ranks' programs, which is one order for all
+// of them.
 //
 // Collectives go in parts of `staging_bytes`; transfers go whole, since both ends need not group them alike, through
 // memory that grows to the largest post. For trying layouts: an all-reduce costs two copies and a reduction on one
@@ -30,6 +34,9 @@ inline constexpr int64_t kStagingBytes = int64_t{32} << 20;
 std::unique_ptr<Communicator> MakeHostStagedCommunicator(std::unique_ptr<Communicator> host,
                                                          std::unique_ptr<StagingDevice> device,
                                                          int64_t staging_bytes = kStagingBytes);
+
+// From now on calls of this group wait, or not, although streams could. Nothing on other back ends.
+void WaitOnHost(Communicator& group, bool waits);
 
 // The calling thread's current CUDA device. Throws Error{kDevice}: COM017 in a program built without CUDA, COM018.
 std::unique_ptr<StagingDevice> MakeCudaStagingDevice();

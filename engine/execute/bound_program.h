@@ -59,6 +59,7 @@ struct Executor::BoundProgram {
   std::vector<Ticket> tickets;                    // of the current run
   std::vector<size_t> forward_end, backward_end;  // pieces, by micro-batch
   size_t next = 0;
+  bool has_run = false;
   StepContext* context = nullptr;
 };
 

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/comm/host_staged.h"
 #include "engine/execute/bound_program.h"
 #include "engine/execute/tensor_lane.h"
 #include "engine/kernels/kernels.h"
@@ -94,6 +95,8 @@ int64_t Executor::StartRun(BoundProgram& program, StepInputs inputs) {
   slot.context.inputs = std::move(inputs);
   slot.context.slot = &slot;
   slot.number = run;
+  for (Communicator* group : Groups()) WaitOnHost(*group, !program.has_run);  // the first run loads kernels
+  program.has_run = true;
   program.next = 0;
   program.context = &slot.context;
   return run;

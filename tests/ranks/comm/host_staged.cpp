@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <random>
@@ -208,6 +209,32 @@ TEST(HostStagedOrder, WithoutWaitsOfStreamsTheCallWaits) {
               const auto dp = Stage(self, "dp0", {.streams_wait = false, .max_delay = std::chrono::microseconds(300)});
               Sequence sequence(*dp, 6);
               for (int i = 0; i < 30; ++i) sequence.Next(&stream);
+              stream.Drain();
+              sequence.Check();
+            }));
+}
+
+TEST(HostStagedOrder, WaitOnHostMakesCallsWaitUntilItIsTakenBack) {
+  std::atomic<bool> came = false;
+  EXPECT_EQ("", RunThreadRanks(2, [&](ThreadRank& self) {
+              ThreadStream stream;
+              const auto dp = Stage(self, "dp0"), gate = self.MakeCommunicator("gate");
+              Sequence sequence(*dp, 7);
+              WaitOnHost(*gate, true);  // another back end
+              WaitOnHost(*dp, true);
+              for (int i = 0; i < 10; ++i) sequence.Next(&stream);
+              // Rank 1 comes late: until then rank 0's call does not return.
+              const at::Tensor tensor = at::full({4}, self.rank + 1, at::kFloat);
+              if (self.rank == 1) {
+                std::this_thread::sleep_for(milliseconds(50));
+                came = true;
+              }
+              dp->AllReduce(tensor, ReduceOp::kSum, &stream);
+              EXPECT_TRUE(came);
+              WaitOnHost(*dp, false);
+              if (self.rank == 1) gate->Barrier();
+              for (int i = 0; i < 10; ++i) sequence.Next(&stream);
+              if (self.rank == 0) gate->Barrier();
               stream.Drain();
               sequence.Check();
             }));

@@ -27,6 +27,15 @@ TEST(Env, FirstIntegerOfAList) {
   EXPECT_EQ(First("-1"), -1);
 }
 
+TEST(Env, ADefaultYieldsToWhatIsSet) {
+  unsetenv(kName);
+  env::SetDefault(kName, "32");
+  EXPECT_EQ(env::Integer(kName), 32);
+  env::SetDefault(kName, "8");
+  EXPECT_EQ(env::Integer(kName), 32);
+  unsetenv(kName);
+}
+
 TEST(Env, FirstIntegerOfSomethingElseIsNone) {
   unsetenv(kName);
   EXPECT_EQ(env::FirstInteger(kName), std::nullopt);

@@ -60,6 +60,16 @@ TEST(Job, MoreRanksThanCoresHaveOneThreadEach) {
   EXPECT_EQ(Job({}, {{}, 5, "localhost"}, {"node7", 2, false}).ranks[4].environment.at("OMP_NUM_THREADS"), "1");
 }
 
+TEST(Job, RanksThatShareGpusAreTold) {
+  const LocalJob shared = Job({"--oversubscribe"}, {{"0", "1"}, 3, "localhost"}, {"node7", 8, false});
+  for (const RankSpec& rank : shared.ranks) EXPECT_EQ(rank.environment.at("TRIREME_OVERSUBSCRIBE"), "1");
+  EXPECT_EQ(shared.ranks[2].device, "GPU 0");
+  const LocalJob enough = Job({"--oversubscribe"}, {{"0", "1"}, 2, "localhost"}, {"node7", 8, false});
+  EXPECT_FALSE(enough.ranks[0].environment.contains("TRIREME_OVERSUBSCRIBE"));
+  const LocalJob cpu = Job({"--oversubscribe"}, {{}, 3, "localhost"}, {"node7", 8, false});
+  EXPECT_FALSE(cpu.ranks[0].environment.contains("TRIREME_OVERSUBSCRIBE"));
+}
+
 TEST(Job, ShownRanks) {
   const DeviceChoice choice{{}, 4, "localhost"};
   const Surroundings around{"node7", 8, false};
