@@ -70,6 +70,8 @@ at::Tensor Executor::View(const BufferUse& use) const {
     case BufferKind::kBoundary:
     case BufferKind::kBoundaryGradient:
       return arena(plan.dtypes.compute, {tokens, hidden});
+    case BufferKind::kBoundaryPart:
+      return arena(plan.dtypes.compute, {tokens * hidden / plan.topology.tp_size});
     case BufferKind::kSaved:
     case BufferKind::kDeferred:
       return arena(DType::kUInt8, {use.bytes});
@@ -124,6 +126,15 @@ std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled)
             bound.replicated.push_back(View(use).narrow(0, segment.begin, segment.count));
           }
         }
+        break;
+      case Op::kTpSplit:
+        bound.whole = View(source.reads.at(0)).view({-1});
+        bound.part = View(source.writes.at(0));
+        bound.whole = bound.whole.narrow(0, parts_.tp->rank() * bound.part.numel(), bound.part.numel());
+        break;
+      case Op::kTpGather:
+        bound.part = View(source.reads.at(0));
+        bound.whole = View(source.writes.at(0)).view({-1});
         break;
       case Op::kGather:
         for (const BufferUse& use : source.writes) {

@@ -50,6 +50,7 @@ struct Executor::Bound {
   std::vector<at::Tensor> gathered;                // Gather at ZeRO 3, one a unit
   std::vector<ReducedUnit> reduced;                // Reduce, one a unit
   std::vector<at::Tensor> replicated;              // TpReduce: gradients of what every tp rank has whole
+  at::Tensor part, whole;                          // TpSplit, TpGather: a boundary, flat
   std::vector<PostedTransfer> transfers;           // Send, Recv: of the whole post, at its first instruction
 };
 

@@ -236,7 +236,6 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.effective_zero_stage = plan.topology.dp_size > 1 ? plan.zero_stage : 0;
   plan.moments_per_element = MomentsOf(config.optimizer);
   plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
-  plan.recompute = inputs.recompute;
   plan.hidden_dropout = inputs.hidden_dropout;
   plan.sequence_parallel = config.tensor_parallel.sequence_parallel && plan.topology.tp_size > 1;
   CheckTensorParallel(plan, !inputs.own_units.empty());
@@ -250,6 +249,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.virtual_stages = static_cast<int>(config.pipeline_parallel.virtual_stages);
   plan.stages = plan_parts::MakeStages(plan.units, config.pipeline_parallel);
   CheckPipeline(plan);
+  plan_parts::AssignRecompute(config.recompute, inputs.recompute, plan);
   plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, config.zero_optimization, plan.effective_zero_stage);
   plan.num_parameters = NumParameters(model);
   if (!inputs.own_units.empty()) CountOwnParameters(plan);

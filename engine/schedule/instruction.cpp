@@ -7,9 +7,10 @@
 namespace trireme {
 
 std::string_view Name(Op op) {
-  static constexpr std::array<std::string_view, 16> kNames = {
-      "Load",   "Forward", "Recompute", "Backward", "BackwardInput", "BackwardWeight", "Send",   "Recv",
-      "Gather", "Release", "Reduce",    "TpReduce", "TieReduce",     "StepStats",      "Update", "CopyDown"};
+  static constexpr std::array<std::string_view, 18> kNames = {
+      "Load",     "Forward",  "Recompute", "Backward",  "BackwardInput", "BackwardWeight",
+      "Send",     "Recv",     "Gather",    "Release",   "Reduce",        "TpSplit",
+      "TpGather", "TpReduce", "TieReduce", "StepStats", "Update",        "CopyDown"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -19,9 +20,9 @@ std::string_view Name(Lane lane) {
 }
 
 std::string_view Name(BufferKind kind) {
-  static constexpr std::array<std::string_view, 12> kNames = {
-      "weights",  "master", "gradient_sum",      "step_state", "tokens",   "gathered",
-      "boundary", "saved",  "boundary_gradient", "deferred",   "gradient", "staging"};
+  static constexpr std::array<std::string_view, 13> kNames = {
+      "weights",       "master", "gradient_sum",      "step_state", "tokens",   "gathered", "boundary",
+      "boundary_part", "saved",  "boundary_gradient", "deferred",   "gradient", "staging"};
   return kNames[static_cast<size_t>(kind)];
 }
 
