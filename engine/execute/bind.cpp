@@ -22,8 +22,8 @@ void FindPieces(const CompiledProgram& program, int64_t num_micro_batches, std::
     size_t forward = size, backward = size;
     for (size_t i = size; i-- > 0;) {
       const Instruction& instruction = program.instructions[i].instruction;
-      const bool of_backward =
-          instruction.op == Op::kBackward || instruction.op == Op::kRecompute || instruction.op == Op::kReduce;
+      const bool of_backward = instruction.op == Op::kBackward || instruction.op == Op::kRecompute ||
+                               instruction.op == Op::kReduce || instruction.op == Op::kTpGather;
       if (instruction.micro_batch == m && of_backward) forward = i;
       if (instruction.op == Op::kStepStats || (instruction.micro_batch > m && instruction.op != Op::kGather))
         backward = i;

@@ -129,16 +129,18 @@ void TellWithoutEffect(SectionReader& in, const Config& config) {
   } else if (c.partition_activations && config.tensor_parallel.sequence_parallel) {
     tell("partition_activations", "no effect: sequence_parallel splits what is kept already", "");
   }
+  if (c.cpu_checkpointing) tell("cpu_checkpointing", "no effect: what is kept stays on the device", "");
   if (c.number_checkpoints == 0) return;
   if (c.layers_per_checkpoint > 0) {
     tell("number_checkpoints", fmt::format("no effect: {} layers a checkpoint are asked for", c.layers_per_checkpoint),
          "");
   } else {
-    tell("number_checkpoints",
-         fmt::format("the inputs of {} runs of layers are kept, and a run is made once more as a whole; DeepSpeed only "
-                     "sizes a buffer with it",
-                     c.number_checkpoints),
-         "remove it to keep the input of every layer");
+    in.diagnostics().Notice(
+        "CFG056", in.At("number_checkpoints"), in.Path("number_checkpoints"),
+        fmt::format("the inputs of {} runs of layers are kept, and a run is made once more as a whole; DeepSpeed only "
+                    "sizes a buffer with it",
+                    c.number_checkpoints),
+        "remove it to keep the input of every layer");
   }
 }
 
