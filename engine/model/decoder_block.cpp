@@ -45,7 +45,6 @@ class DecoderBlock final : public Unit {
   struct ProductGradients {
     Tensor mlp_out, fc, attention_out, qkv;
   };
-  enum class Weights { kNow, kLater };
   struct SavedIndices {
     size_t mean_1, rstd_1, norm_1, qkv, mid, mean_2, rstd_2, norm_2, fc, act;
   };
@@ -75,6 +74,7 @@ class DecoderBlock final : public Unit {
                  const WholeRows& whole, const Tensor& y) const;
   // Both halves of the backward pass end with the sum of dnorm over the tp ranks; the gradients of the weights hide it
   // where they are made now. `norm`: whole rows of the norm's output, gathered under the products before.
+  enum class Weights { kNow, kLater };
   void Pass(const UnitArgs& args, const Activations& a, ProductGradients& g, Workspace& workspace,
             Weights weights) const;
   void MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const Tensor& norm,

@@ -134,8 +134,7 @@ TEST(Memory, PartitionedInputsAreDividedByTp) {
   // But for what the layer at work has whole.
   EXPECT_NEAR(static_cast<double>(whole.memory.arena - parts.memory.arena),
               static_cast<double>((layers - 1) * boundary * (tp - 1) / tp), 1.01 * static_cast<double>(boundary));
-  EXPECT_EQ(whole.traffic.boundaries, 0);
-  EXPECT_EQ(parts.traffic.boundaries, layers * boundary * (tp - 1) / tp);
+  EXPECT_EQ(parts.traffic.tensor_parallel - whole.traffic.tensor_parallel, layers * boundary * (tp - 1) / tp);
 }
 
 TEST(Memory, AccumulationDoesNotGrowTheArena) {
