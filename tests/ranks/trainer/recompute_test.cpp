@@ -132,11 +132,13 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, RecomputeEquality, ::testing::ValuesIn(Cases()), [](const auto& info) {
+std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
   static constexpr const char* kTypes[] = {"fp64", "fp32", "bf16"};
   return std::get<0>(info.param) + "_" + std::get<1>(info.param).name + "_" +
          kTypes[static_cast<size_t>(std::get<2>(info.param))];
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, RecomputeEquality, ::testing::ValuesIn(Cases()), CaseName);
 
 }  // namespace
 }  // namespace trireme::test
