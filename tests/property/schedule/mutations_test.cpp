@@ -31,7 +31,7 @@ class Mutations : public ::testing::Test {
     RandomPlans plans(seed);
     for (int draw = 0; draw < kDraws; ++draw) {
       SmallPlan small = plans.Next();
-      small.ranks = plans.Draw(2, 3);
+      small.ranks = small.tp * plans.Draw(2, 3);
       small.layers = plans.Draw(1, 3);
       small.micro_batches = plans.Draw(1, 2);
       SCOPED_TRACE(testing::Describe(small));
