@@ -33,6 +33,7 @@ class Mutations : public ::testing::Test {
       SmallPlan small = plans.Next();
       small.ranks = small.tp * plans.Draw(2, 3);
       small.layers = plans.Draw(1, 3);
+      if (small.activations.runs.size() > 1) small.activations.runs.resize(static_cast<size_t>(small.layers));
       small.micro_batches = plans.Draw(1, 2);
       SCOPED_TRACE(testing::Describe(small));
       const Plan plan = PlanOf(small);
