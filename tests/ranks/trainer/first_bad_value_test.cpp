@@ -99,7 +99,7 @@ std::vector<Injection> Injections() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, FirstBadValue, ::testing::ValuesIn(Injections()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& injection) { return injection.param.name; });
 
 struct Outcome {
   std::string failed, found;
@@ -110,7 +110,7 @@ struct Outcome {
 };
 
 // With `ahead` steps issued before the result of the first is asked for.
-Outcome Run(const TinyRun& run, int64_t ahead, bool by_hand = false) {
+Outcome TrainAhead(const TinyRun& run, int64_t ahead, bool by_hand = false) {
   Outcome outcome;
   std::mutex mutex;
   std::vector<std::unique_ptr<Trainer>> trainers(static_cast<size_t>(run.world));
@@ -163,13 +163,13 @@ TEST_P(Looking, NUM_05_ChangesNothingAndTheStepAheadIsMadeAgain) {
   run.dropout = 0.1;
   run.find_bad_value = false;
   run.inject_values = {{.step = 2, .rank = run.world - 1, .value = {run.pp > 1 ? 3 : 1, 1, false, NAN}}};
-  const Outcome blind = Run(run, 2);
+  const Outcome blind = TrainAhead(run, 2);
   ASSERT_EQ(blind.failed, "");
   EXPECT_EQ(blind.found, "");
   EXPECT_EQ(blind.skipped, (std::vector<bool>{false, false, true, false, false, false}));
   run.find_bad_value = true;
   for (const int64_t ahead : {1, 2}) {
-    const Outcome looking = Run(run, ahead);
+    const Outcome looking = TrainAhead(run, ahead);
     ASSERT_EQ(looking.failed, "");
     EXPECT_NE(looking.found.find("first bad value: NaN in the output of"), std::string::npos) << looking.found;
     EXPECT_EQ(looking.losses, blind.losses);
@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Looking,
 TEST(StepByHand, IsLookedAtToo) {
   TinyRun run{.accumulation = 2, .global_batch = 8, .steps = 4, .fp64 = false, .bf16 = true};
   run.inject_values = {{.step = 2, .value = {3, 1, true, INFINITY}}};
-  const Outcome got = Run(run, 1, /*by_hand=*/true), whole = Run(run, 1);
+  const Outcome got = TrainAhead(run, 1, /*by_hand=*/true), whole = TrainAhead(run, 1);
   ASSERT_EQ(got.failed, "");
   EXPECT_EQ(got.found,
             "first bad value: infinity in the gradient of the input of transformer.h.2 (element 0), backward of "
@@ -201,10 +201,10 @@ TEST(LossScale, NUM_03_OverflowsThatASmallerScaleCuresAreNotLookedAt) {
   run.initial_scale_power = 10;
   run.hysteresis = 1;
   run.inject_overflow = {0, 1, 3};
-  EXPECT_EQ(Run(run, 2).found, "");
+  EXPECT_EQ(TrainAhead(run, 2).found, "");
   run.inject_overflow = {};
   run.inject_values = {{.step = 1, .value = {2, 0, false, NAN}}};
-  const Outcome bad_loss = Run(run, 2);
+  const Outcome bad_loss = TrainAhead(run, 2);
   EXPECT_EQ(bad_loss.failed, "");
   EXPECT_NE(bad_loss.found.find("NaN in the output of transformer.h.1"), std::string::npos) << bad_loss.found;
 }

@@ -225,7 +225,8 @@ TEST(StepWatch, NUM_22_ClippedStepsAreCounted) {
   }
   EXPECT_EQ(watch.clipped_steps(), 2);
   EXPECT_NEAR(ClipFactor(3.0, 0.5) * 3.0, 0.5, 1e-6);
-  for (const double norm : {0.0, 0.2, INFINITY, static_cast<double>(NAN)}) EXPECT_EQ(ClipFactor(norm, 0.5), 1) << norm;
+  for (const double norm : std::initializer_list<double>{0.0, 0.2, INFINITY, NAN})
+    EXPECT_EQ(ClipFactor(norm, 0.5), 1) << norm;
   EXPECT_EQ(ClipFactor(1e300, 0.5), 0.5 / 1e300);
   EXPECT_EQ(ClipFactor(3.0, -1), 1);
 }

@@ -86,9 +86,9 @@ std::vector<Damage> Damages() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Replicas, ::testing::ValuesIn(Damages()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& damage) { return damage.param.name; });
 
-TEST(Replicas, AreComparedBeforeACheckpointIsWritten) {
+TEST(Checkpoints, AreWrittenOnlyOfEqualReplicas) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("trireme_replicas_" + std::to_string(::getpid()));
   std::filesystem::remove_all(folder);
