@@ -14,6 +14,16 @@
 #include "engine/kernels/kernels.h"
 
 namespace trireme {
+namespace {
+
+// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014): a change of any bit reaches those that are kept.
+uint64_t Mixed(uint64_t sum) {
+  sum = (sum ^ (sum >> 30)) * 0xBF58476D1CE4E5B9ull;
+  sum = (sum ^ (sum >> 27)) * 0x94D049BB133111EBull;
+  return sum ^ (sum >> 31);
+}
+
+}  // namespace
 
 // Classes are numbered by unit, tensor, tensor-parallel part and shard, on every rank alike.
 ReplicaCheck::ReplicaCheck(const RankState& state, RankWorld& world) : state_(state), world_(world) {
@@ -51,9 +61,10 @@ std::vector<int64_t> ReplicaCheck::Checksums() const {
 
 void ReplicaCheck::Compare(int64_t step) {
   if (!any()) return;
-  // 52 bits of each are exact in a double; the largest over the ranks of it and of its negative tell whether all agree.
+  // 52 mixed bits of each are exact in a double; the largest over the ranks of it and of its negative tell whether all
+  // agree.
   constexpr double kNothing = -std::numeric_limits<double>::infinity();
-  const auto exact = [](int64_t sum) { return static_cast<double>(static_cast<uint64_t>(sum) >> 12); };
+  const auto exact = [](int64_t sum) { return static_cast<double>(Mixed(static_cast<uint64_t>(sum)) >> 12); };
   const std::vector<int64_t> mine = Checksums();
   at::Tensor bounds = at::full({2, num_classes_}, kNothing, at::kDouble);
   double* values = bounds.mutable_data_ptr<double>();
@@ -80,7 +91,7 @@ void ReplicaCheck::Fail(int64_t step, int64_t index, int64_t different, const st
   std::string text;
   for (size_t i = 0; i < parts_.size(); ++i) {
     if (parts_[i].index != index) continue;
-    text = fmt::format("{:016x}{} of {}", static_cast<uint64_t>(mine[i]), parts_[i].segment->parameter.name,
+    text = fmt::format("{:016x}{} of {}", Mixed(static_cast<uint64_t>(mine[i])), parts_[i].segment->parameter.name,
                        state_.plan().units[static_cast<size_t>(parts_[i].unit)].spec.name);
   }
   const std::vector<std::string> texts = GatherTexts(*world_.world, world_.device, text);
@@ -103,16 +114,22 @@ void ReplicaCheck::Fail(int64_t step, int64_t index, int64_t different, const st
               "same rank, test the memory of its device");
 }
 
+// What lies on several ranks counts at the first of them; at ZeRO 0 each data-parallel rank counts its share.
 void RequireAllParameters(const RankState& state, RankWorld& world) {
   const Plan& plan = state.plan();
   int64_t mine = 0;
   for (const OwnedSlice& slice : state.OwnedSlices()) {
-    const bool elsewhere = state.IsTiedCopy(slice.unit) || (!slice.segment->parameter.split() && state.tp_rank() > 0) ||
-                           (plan.effective_zero_stage == 0 && state.dp_rank() > 0);
-    if (!elsewhere) mine += slice.count;
+    const bool elsewhere = state.IsTiedCopy(slice.unit) || (!slice.segment->parameter.split() && state.tp_rank() > 0);
+    if (elsewhere) continue;
+    ElementRange counted{slice.own_begin, slice.own_begin + slice.count};
+    if (plan.effective_zero_stage == 0) {
+      const ElementRange share = plan.units[static_cast<size_t>(slice.unit)].Shard(state.dp_rank());
+      counted = {std::max(counted.begin, share.begin), std::min(counted.end, share.end)};
+    }
+    mine += std::max<int64_t>(0, counted.size());
   }
-  const auto all = static_cast<int64_t>(SumOver(*world.world, world.device, static_cast<double>(mine)));
-  if (all == plan.num_parameters) return;
+  const double all = SumOver(*world.world, world.device, static_cast<double>(mine));
+  if (all == static_cast<double>(plan.num_parameters)) return;
   throw Error(ErrorCode::kCheckFailed, "TRN051",
               fmt::format("the ranks own {} parameters in all, and the model has {}", all, plan.num_parameters),
               fmt::format("{} stages", plan.num_stages()),
