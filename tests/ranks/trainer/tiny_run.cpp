@@ -58,6 +58,9 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   setup.hidden_dropout = run.dropout;
   if (run.modules) setup.modules = run.modules(rank);
   setup.inject_overflow = run.inject_overflow;
+  setup.inject_values = run.inject_values;
+  config.trireme.check_replicas_every = run.check_replicas_every;
+  config.trireme.find_bad_value = run.find_bad_value;
   return setup;
 }
 
