@@ -26,6 +26,7 @@ enum StepStateSlot : int {
   kAppliedSteps,    // updates done: index into the table of learning rates
   kSkippedSteps,
   kStepTokens,  // kTokens of the finished step, kept for the log
+  kRateFactor,  // of this update: the learning rate is the table's times this
   kStepStateSize,
 };
 
@@ -46,6 +47,7 @@ struct StepStatsOptions {
   double max_norm = 0;          // gradient_clipping; 0: off
   bool skip_non_finite = true;  // false: the update is made with what there is (fp32 in DeepSpeed)
   LossScaling loss_scaling = {};
+  double rate_factor = 1;  // becomes kRateFactor
 };
 
 }  // namespace trireme

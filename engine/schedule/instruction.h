@@ -45,7 +45,7 @@ enum class BufferKind : uint8_t {
                  // Reduce)
   kStepState,
   // Transient: a range of the arena.
-  kTokens,    // [micro, seq + 1] int32
+  kTokens,    // [micro, seq + 1] int32; where lengths differ, of this step's shape
   kGathered,  // whole weights of a unit at ZeRO 3. Slot 0: forward, 1: backward, 2: tied weights for the head
   kBoundary,  // x: [tokens, hidden], keyed by the unit that writes it
   kSaved,     // what Forward leaves for Backward. Slot 1: written and freed by one Forward (recomputation, evaluation)

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "engine/execute/executor.h"
 #include "engine/model/own_modules.h"
 #include "engine/plan/plan.h"
+#include "engine/trainer/dynamic_step.h"
 #include "engine/trainer/rank_world.h"
 #include "engine/trainer/run_texts.h"
 #include "engine/trainer/step_watch.h"
@@ -52,6 +54,8 @@ class Trainer {
   // Throws Error when loss or gradients are not finite in fp32 or fp64 runs (TRN005), too often in 16-bit ones
   // (TRN006), or at the smallest loss scale (TRN007).
   void StartStep(TokenFill fill);
+  // The same where lengths differ (plan().batch.is_dynamic()), in which case every step is started so.
+  void StartStep(StepBatch batch);
   StepResult FinishStep();
   int64_t steps_started() const { return steps_started_; }  // since the model's first step, skipped ones included
   int64_t steps_finished() const { return steps_finished_; }
@@ -68,9 +72,13 @@ class Trainer {
 
   // Mean loss over `num_batches` global batches of `source` from its start (0: all of it). Training is not touched.
   Evaluation Evaluate(std::shared_ptr<const data::BatchSource> source, int64_t num_batches);
+  // The same of sequences of different lengths; the source does not repeat.
+  Evaluation Evaluate(std::shared_ptr<const data::DynamicBatches> source, int64_t num_batches);
 
   // The fill of a step whose global batch begins at `first_sample` of `source`; it keeps the source alive.
   TokenFill FillFrom(std::shared_ptr<const data::BatchSource> source, int64_t first_sample) const;
+  // The step that begins at a position of `source`, of this rank.
+  StepBatch BatchFrom(std::shared_ptr<const data::DynamicBatches> source, int64_t position) const;
   int64_t consumed_samples() const { return consumed_samples_; }
 
   // The families' units by `seed`; own modules from what rank 0's hold (once, before the first step).
@@ -100,7 +108,9 @@ class Trainer {
  private:
   std::optional<ScalerCounters> ScalerOf(const double* step_state) const;
   void RestoreScaler(const RunCounters& counters, double* step_state);
-  StepInputs InputsOf(TokenFill fill) const;
+  StepInputs InputsOf(StepBatch batch) const;
+  // One after the other, until `next` has no more.
+  Evaluation EvaluateSteps(const std::function<std::optional<StepBatch>()>& next);
 
   TrainerSetup setup_;
   RankWorld world_;

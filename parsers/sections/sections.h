@@ -27,6 +27,7 @@ AioConfig ParseAio(SectionReader in);
 ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size);
 void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
 TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config);
+DataEfficiencyConfig ParseDataEfficiency(SectionReader in);
 void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config);
 
 std::span<const KnownKey> KnownTopLevelKeys();

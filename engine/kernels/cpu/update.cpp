@@ -3,6 +3,7 @@
 
 #include "engine/kernels/backend.h"
 #include "engine/kernels/cpu/dispatch.h"
+#include "engine/kernels/step_stats.h"
 
 namespace trireme::kernels {
 namespace {
@@ -26,14 +27,10 @@ void ForTwoTypes(const at::Tensor& source, const at::Tensor& destination, F&& f)
   ForType(source.scalar_type(), [&](auto from) { ForType(destination.scalar_type(), [&](auto to) { f(from, to); }); });
 }
 
-int64_t TableRow(const double* state, const at::Tensor& table) {
-  return std::clamp<int64_t>(static_cast<int64_t>(state[kAppliedSteps]) - 1, 0, table.numel() - 1);
-}
-
 template <typename M>
 AdamStep<M> MakeAdamStep(const double* state, const at::Tensor& learning_rates, const at::Tensor& betas,
                          const AdamOptions& options) {
-  const int64_t row = TableRow(state, learning_rates);
+  const int64_t row = UpdateRow(state, learning_rates.numel());
   AdamStep<M> step{};
   // Betas are rounded first, their powers and the corrections made in double and rounded once: as DeepSpeed's fused
   // Adam.
@@ -45,7 +42,7 @@ AdamStep<M> MakeAdamStep(const double* state, const at::Tensor& learning_rates, 
   };
   step.correction1 = correction(step.beta1);
   step.correction2 = correction(step.beta2);
-  step.learning_rate = static_cast<M>(Data<double>(learning_rates)[row]);
+  step.learning_rate = static_cast<M>(LearningRate(state, Data<double>(learning_rates), learning_rates.numel()));
   step.epsilon = static_cast<M>(options.epsilon);
   step.weight_decay = static_cast<M>(options.weight_decay);
   step.gradient_factor = static_cast<M>(state[kUpdateFactor]);
@@ -85,7 +82,7 @@ void Backend<CpuDevice>::SgdUpdate(const at::Tensor& master, const at::Tensor& m
     const SgdStep<M> step{
         .momentum = static_cast<M>(options.momentum),
         .keep = static_cast<M>(1 - options.dampening),
-        .learning_rate = static_cast<M>(Data<double>(learning_rates)[TableRow(slots, learning_rates)]),
+        .learning_rate = static_cast<M>(LearningRate(slots, Data<double>(learning_rates), learning_rates.numel())),
         .weight_decay = static_cast<M>(options.weight_decay),
         .gradient_factor = static_cast<M>(slots[kUpdateFactor]),
         .nesterov = options.nesterov,

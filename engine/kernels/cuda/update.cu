@@ -2,6 +2,7 @@
 // in any tail.
 #include "engine/kernels/cuda/device.cuh"
 #include "engine/kernels/step_state.h"
+#include "engine/kernels/step_stats.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -11,17 +12,12 @@ constexpr int kThreads = 256;
 __device__ inline float Root(float x) { return sqrtf(x); }
 __device__ inline double Root(double x) { return sqrt(x); }
 
-__device__ inline int64_t TableRow(const UpdateArguments& a) {
-  const auto row = static_cast<int64_t>(a.state[kAppliedSteps]) - 1;
-  return row < 0 ? 0 : (row >= a.table_rows ? a.table_rows - 1 : row);
-}
-
 template <typename M>
 struct AdamRule {
   M beta1, beta2, keep1, keep2, correction1, correction2, learning_rate, epsilon, coupled, decoupled, factor;
 
   __device__ void Prepare(const UpdateArguments& a, const AdamArguments& options) {
-    const int64_t row = TableRow(a);
+    const int64_t row = UpdateRow(a.state, a.table_rows);
     beta1 = static_cast<M>(a.betas[2 * row]);
     beta2 = static_cast<M>(a.betas[2 * row + 1]);
     keep1 = M(1) - beta1;
@@ -29,7 +25,7 @@ struct AdamRule {
     const double t = a.state[kAppliedSteps];
     correction1 = options.bias_correction ? static_cast<M>(1 - pow(static_cast<double>(beta1), t)) : M(1);
     correction2 = options.bias_correction ? static_cast<M>(1 - pow(static_cast<double>(beta2), t)) : M(1);
-    learning_rate = static_cast<M>(a.learning_rates[row]);
+    learning_rate = static_cast<M>(LearningRate(a.state, a.learning_rates, a.table_rows));
     epsilon = static_cast<M>(options.epsilon);
     coupled = options.decoupled ? M(0) : static_cast<M>(options.weight_decay);
     decoupled = options.decoupled ? static_cast<M>(options.weight_decay) : M(0);
@@ -52,7 +48,7 @@ struct SgdRule {
   __device__ void Prepare(const UpdateArguments& a, const SgdArguments& options) {
     momentum = static_cast<M>(options.momentum);
     keep = static_cast<M>(1 - options.dampening);
-    learning_rate = static_cast<M>(a.learning_rates[TableRow(a)]);
+    learning_rate = static_cast<M>(LearningRate(a.state, a.learning_rates, a.table_rows));
     weight_decay = static_cast<M>(options.weight_decay);
     factor = static_cast<M>(a.state[kUpdateFactor]);
     nesterov = options.nesterov;
