@@ -148,6 +148,23 @@ void TellPeakRate(SectionReader& root, const Config& config) {
                              fmt::format("write \"warmup_max_lr\": {}", config.optimizer.lr));
 }
 
+// A pack of at most max_tokens is a micro-batch, and every token of a step weighs the same.
+void CheckDynamicBatching(SectionReader& root, const Config& config) {
+  if (!config.data_efficiency.dynamic_batching.enabled) return;
+  const int64_t micro = config.batch.train_micro_batch_size_per_gpu;
+  if (micro > 1) {
+    root.diagnostics().Error(
+        "CFG037", root.At("train_micro_batch_size_per_gpu"), "train_micro_batch_size_per_gpu",
+        fmt::format("{} with dynamic batching, where max_tokens says how large a micro-batch is", micro),
+        fmt::format("set it to 1; {} times the max_tokens is a micro-batch as large as DeepSpeed's", micro));
+  }
+  if (config.trireme.loss_normalization != LossNormalization::kTokens) {
+    root.diagnostics().Error("CFG037", root.At("trireme"), "trireme.loss_normalization",
+                             "per_microbatch with dynamic batching: a token of a short sequence would weigh less",
+                             "write \"tokens\", or remove the key");
+  }
+}
+
 void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_size, Config& config) {
   const WrittenBatch batch = ParseBatch(root, flags);
   ParseParallel(root, flags, config);
@@ -160,12 +177,14 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   config.aio = ParseAio(root.Section("aio", SectionKind::kLoose, /*null_is_absent=*/true));
   config.trireme = ParseTrireme(root.Section("trireme", SectionKind::kChecked), flags, config);
   ParseActivations(root, flags, config);
+  config.data_efficiency = ParseDataEfficiency(root.Section("data_efficiency", SectionKind::kLoose));
   ParseTopLevel(root, flags, config);
   if (CheckWorld(root, config)) ResolveTriangle(root, batch, config);
   CheckOnePrecision(root, config);
   CheckGradientTypes(root, config);
   TellAccumulation(root, config);
   RefuseLambOnTheHost(root, config);
+  CheckDynamicBatching(root, config);
   TellPipelineCost(root, config);
   TellPeakRate(root, config);
   root.RejectUnread(KnownTopLevelKeys());

@@ -213,6 +213,24 @@ struct RecomputeConfig {
   bool cpu_checkpointing = false;
 };
 
+enum class RateScaling { kLinear, kSqrt, kNone };
+enum class PickingOrder { kFile, kRandom, kLength };  // "dataloader", "random", "seqlen"
+
+// data_efficiency.data_sampling.dynamic_batching: micro-batches by tokens instead of by samples
+// (docs/dynamic_batching.md).
+struct DynamicBatchingConfig {
+  bool enabled = false;
+  int64_t max_tokens = 0;                                // of one micro-batch, padding included
+  RateScaling lr_scaling_method = RateScaling::kLinear;  // with the step's samples over train_batch_size
+  int64_t min_batch_size = 1;                            // samples of one micro-batch
+  std::optional<int64_t> max_batch_size = {};
+  PickingOrder sequence_picking_order = PickingOrder::kFile;
+};
+struct DataEfficiencyConfig {
+  int64_t seed = 1234;
+  DynamicBatchingConfig dynamic_batching;
+};
+
 // Keys of our own, in the "trireme" section.
 struct TriremeConfig {
   LossNormalization loss_normalization = LossNormalization::kTokens;
@@ -249,6 +267,7 @@ struct Config {
   TensorParallelConfig tensor_parallel;
   PipelineParallelConfig pipeline_parallel;
   RecomputeConfig recompute;
+  DataEfficiencyConfig data_efficiency;
   TriremeConfig trireme;
   bool fp64 = false;    // --fp64: everything in double precision, for tests of layouts
   int64_t seed = 1234;  // --seed

@@ -45,8 +45,13 @@ void PrintBatch(const Plan& plan, const PlanOptions& options) {
   const Topology& t = plan.topology;
   Line("batch", fmt::format("train_batch_size {} = {} (micro) x {} (accumulation) x {} (dp)", b.train_batch_size,
                             b.micro_batch_size, b.num_micro_batches, t.dp_size));
-  Line("", fmt::format("{} tokens a sequence, {} a micro-batch, {} a step", FormatCount(b.sequence_length),
-                       FormatCount(b.tokens_per_micro_batch()), FormatCount(b.tokens_per_step())));
+  const char* most = b.is_dynamic() ? "up to " : "";
+  Line("", fmt::format("{}{} tokens a sequence, {}{} a micro-batch, {}{} a step", most, FormatCount(b.sequence_length),
+                       most, FormatCount(b.tokens_per_micro_batch()), most, FormatCount(b.tokens_per_step())));
+  if (b.is_dynamic()) {
+    Line("", fmt::format("dynamic batching: micro-batches of {} to {} sequences, lengths in multiples of {}",
+                         b.dynamic.min_rows, FormatCount(b.dynamic.max_rows), b.dynamic.length_multiple));
+  }
   Line("ranks",
        fmt::format("{} = {} nodes x {}; grid pp {} x dp {} x tp {}, rank = (pp_rank * {} + dp_rank) * {} + tp_rank",
                    t.world_size(), options.num_nodes, options.num_gpus, t.pp_size, t.dp_size, t.tp_size, t.dp_size,

@@ -26,6 +26,7 @@
 #include "engine/cli/commands.h"
 #include "engine/cli/leave.h"
 #include "engine/cli/progress.h"
+#include "engine/data/dynamic_loader.h"
 #include "engine/data/sampler.h"
 #include "engine/data/tokenizer.h"
 #include "engine/execute/trace.h"
@@ -142,12 +143,12 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
   for (const Origin& origin : trainer.config().origins)
     log::Debug("{} = {} ({})", origin.key, origin.value, origin.source);
   log::Info(
-      "{} rank(s) on {} (pp {} x dp {} x tp {}), ZeRO-{}; batch {} = {} x {} micro-batches x {} ranks, {} tokens per "
+      "{} rank(s) on {} (pp {} x dp {} x tp {}), ZeRO-{}; batch {} = {} x {} micro-batches x {} ranks, {}{} tokens per "
       "step",
       plan.topology.world_size(), trainer.device().is_cuda() ? "GPUs" : "the CPU", plan.topology.pp_size,
       plan.topology.dp_size, plan.topology.tp_size, plan.zero_stage, plan.batch.train_batch_size,
       plan.batch.micro_batch_size, plan.batch.num_micro_batches, plan.topology.dp_size,
-      FormatCount(plan.batch.tokens_per_step()));
+      plan.batch.is_dynamic() ? "up to " : "", FormatCount(plan.batch.tokens_per_step()));
   log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute),
             Name(plan.dtypes.master), Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
   if (trainer.config().fp16.enabled) {
@@ -201,11 +202,15 @@ class Run {
     request.seed = config.seed;
     request.no_shuffle = options_.no_shuffle;
     request.saved_num_samples = saved_ ? saved_->num_samples : 0;
-    data::TrainingData data = data::OpenTrainingData(request);
-    train_ = std::move(data.train);
-    validation_ = std::move(data.validation);
-    position_ = data.position;
-    if (!validation_ && options_.eval_interval > 0) {
+    if (trainer_.plan().batch.is_dynamic()) {
+      OpenDocuments(request);
+    } else {
+      data::TrainingData data = data::OpenTrainingData(request);
+      train_ = std::move(data.train);
+      validation_ = std::move(data.validation);
+      position_ = data.position;
+    }
+    if (!Validates() && options_.eval_interval > 0) {
       log::Warn("no evaluation: {}",
                 options_.no_shuffle ? "--no-shuffle trains on the whole file"
                                     : "the validation part of --split " + options_.split + " holds no whole sample");
@@ -225,7 +230,7 @@ class Run {
     last_time_ = Clock::now();
     for (int64_t step = first; step < options_.train_iters; ++step) {
       if (!options_.trace.empty()) Trace(step - first, options_.train_iters - first);
-      trainer_.StartStep(trainer_.FillFrom(train_, trainer_.consumed_samples()));
+      trainer_.StartStep(NextBatch());
       // A GPU works on this step while the host reads the last one's result; on the CPU the step is done already.
       if (!trainer_.device().is_cuda() || trainer_.steps_started() - trainer_.steps_finished() > 1) Finish();
       if (EndsASection(step + 1)) EndSection(step + 1);
@@ -238,8 +243,32 @@ class Run {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // Dynamic batching: each document for itself.
+  void OpenDocuments(const data::DataRequest& request) {
+    data::DynamicData data = data::OpenDynamicData(request, DynamicOptionsOf(trainer_.plan(), trainer_.config()));
+    const data::DynamicBatchOptions& batches = data.train->options();
+    log::Info("dynamic batching: {} samples of up to {} tokens, micro-batches of up to {} tokens in {} to {} rows{}",
+              data.train->num_samples(), batches.longest, batches.max_tokens, batches.min_rows, batches.max_rows,
+              data.cut_documents > 0 ? fmt::format("; {} longer documents are cut", data.cut_documents) : "");
+    const data::DynamicStep next = data.train->At(trainer_.consumed_samples());
+    int64_t tokens = 0, padded = 0;
+    for (const int64_t sample : next.samples) tokens += data.train->samples().Length(sample);
+    for (const MicroBatchShape& pack : next.packs) padded += pack.tokens();
+    log::Info("the next step has {} samples of {} tokens, {:.1f} % of what it computes", next.num_samples(), tokens,
+              100 * static_cast<double>(tokens) / static_cast<double>(padded));
+    documents_ = std::move(data.train);
+    validation_documents_ = std::move(data.validation);
+    position_ = std::move(data.position);
+  }
+  bool Validates() const { return validation_ || validation_documents_; }
+  StepBatch NextBatch() const {
+    const int64_t position = trainer_.consumed_samples();
+    if (documents_) return trainer_.BatchFrom(documents_, position);
+    return {.fill = trainer_.FillFrom(train_, position), .num_samples = trainer_.plan().batch.train_batch_size};
+  }
+
   bool Evaluates(int64_t done) const {
-    return validation_ && options_.eval_interval > 0 &&
+    return Validates() && options_.eval_interval > 0 &&
            (done % options_.eval_interval == 0 || done == options_.train_iters);
   }
   bool Saves(int64_t done) const {
@@ -251,7 +280,8 @@ class Run {
   void EndSection(int64_t done) {
     while (trainer_.steps_started() > trainer_.steps_finished()) Finish();
     if (Evaluates(done)) {
-      const Evaluation evaluation = trainer_.Evaluate(validation_, options_.eval_iters);
+      const Evaluation evaluation = documents_ ? trainer_.Evaluate(validation_documents_, options_.eval_iters)
+                                               : trainer_.Evaluate(validation_, options_.eval_iters);
       if (first_rank_) {
         fmt::print("validation at step {} | loss {:.4f} | perplexity {:.3f} | {} tokens\n", done, evaluation.loss,
                    std::exp(evaluation.loss), FormatCount(evaluation.tokens));
@@ -271,7 +301,8 @@ class Run {
     StepRecord record;
     record.step = trainer_.steps_finished();
     record.result = trainer_.FinishStep();
-    record.lr = trainer_.RatesOf(record.result.applied_steps - (record.result.skipped ? 0 : 1)).lr;
+    record.lr =
+        trainer_.RatesOf(record.result.applied_steps - (record.result.skipped ? 0 : 1)).lr * record.result.rate_factor;
     record.seconds = std::chrono::duration<double>(record.result.completed - last_time_).count();
     last_time_ = record.result.completed;
     progress_.Add(record);
@@ -340,6 +371,7 @@ class Run {
   Progress progress_;
   std::optional<data::DataPosition> saved_;
   std::shared_ptr<const data::BatchSource> train_, validation_;
+  std::shared_ptr<const data::DynamicBatches> documents_, validation_documents_;  // instead, with dynamic batching
   data::DataPosition position_;
   std::shared_ptr<Tracer> tracer_;
   int64_t traced_steps_ = 0;

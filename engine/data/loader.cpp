@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/data/blend.h"
+#include "engine/data/id_check.h"
 #include "engine/data/tokenizer.h"
 
 namespace trireme::data {
@@ -41,22 +42,8 @@ class GptBatchSource : public BatchSource {
 
  private:
   void Check(int64_t sample, std::span<const int32_t> tokens) const {
-    uint32_t largest = 0;  // a negative id is larger than any vocabulary
-    for (const int32_t id : tokens) largest = std::max(largest, static_cast<uint32_t>(id));
-    if (largest < static_cast<uint64_t>(vocab_size_)) return;
-    const auto bad =
-        std::find_if(tokens.begin(), tokens.end(), [&](int32_t id) { return id < 0 || id >= vocab_size_; });
-    const IndexedDataset& data = samples_->data();
-    const int64_t token = samples_->TokenOf(sample, bad - tokens.begin());
-    const TokenPlace place = data.Locate(token);
-    throw Error(
-        ErrorCode::kData, "DAT006",
-        fmt::format("document {}, position {}: token id {} is outside the vocabulary of {} (ids 0 to {}; token {} of "
-                    "the file, sample {})",
-                    place.document, place.position, data.TokenAt(token), vocab_size_, vocab_size_ - 1, token, sample),
-        BinPath(data.prefix()).string(),
-        "set the model's vocab_size to that of the tokeniser which made this file, or tokenise the text for this "
-        "model");
+    const int64_t bad = FirstBadId(tokens, vocab_size_);
+    if (bad >= 0) FailBadId(samples_->data(), samples_->TokenOf(sample, bad), sample, vocab_size_);
   }
 
   std::shared_ptr<const GptDataset> samples_;
@@ -104,21 +91,6 @@ void CheckTokenizer(const std::filesystem::path& prefix, int64_t vocab_size) {
               fmt::format("set the model's vocab_size to {} or more", tokenizer->vocab_size));
 }
 
-// One dataset, open and divided.
-struct Part {
-  std::shared_ptr<const IndexedDataset> tokens;
-  std::array<SplitRange, 3> ranges{};
-  int64_t TokensIn(size_t i) const { return tokens->FirstToken(ranges[i].end) - tokens->FirstToken(ranges[i].begin); }
-};
-
-Part OpenPart(const DataRequest& request, const std::filesystem::path& prefix) {
-  CheckTokenizer(prefix, request.vocab_size);
-  Part part{std::make_shared<const IndexedDataset>(prefix)};
-  part.ranges[0] = {0, part.tokens->num_sequences()};
-  if (!request.no_shuffle) part.ranges = SplitOf(ParseSplit(request.split), part.tokens->num_sequences());
-  return part;
-}
-
 GptDatasetOptions OptionsOf(const DataRequest& request, int64_t num_samples) {
   return {.seq_length = request.seq_length,
           .num_samples = num_samples,
@@ -127,7 +99,7 @@ GptDatasetOptions OptionsOf(const DataRequest& request, int64_t num_samples) {
 }
 
 // In file order, one epoch; nullptr if the part `i` holds no whole sample.
-std::unique_ptr<BatchSource> FullPass(const DataRequest& request, const Part& part, size_t i) {
+std::unique_ptr<BatchSource> FullPass(const DataRequest& request, const DatasetPart& part, size_t i) {
   if (part.TokensIn(i) < request.seq_length + 1) return nullptr;
   const GptDatasetOptions in_file_order{
       .seq_length = request.seq_length, .seed = request.seed, .order = SampleOrder::kFile};
@@ -154,8 +126,8 @@ void CheckSameTokenizer(const std::vector<std::string>& prefixes) {
 }
 
 // The training part of a blend for `size` samples.
-void OpenBlendedTraining(const DataRequest& request, const Blend& blend, const std::vector<Part>& parts, int64_t size,
-                         TrainingData& out) {
+void OpenBlendedTraining(const DataRequest& request, const Blend& blend, const std::vector<DatasetPart>& parts,
+                         int64_t size, TrainingData& out) {
   std::vector<std::unique_ptr<BatchSource>> sources;
   std::vector<int64_t> sizes;
   std::vector<DataPosition> positions;
@@ -197,10 +169,11 @@ void OpenBlendedTraining(const DataRequest& request, const Blend& blend, const s
   out.position.parts = std::move(positions);
 }
 
-std::unique_ptr<BatchSource> BlendedFullPass(const DataRequest& request, const std::vector<Part>& parts, size_t i) {
+std::unique_ptr<BatchSource> BlendedFullPass(const DataRequest& request, const std::vector<DatasetPart>& parts,
+                                             size_t i) {
   std::vector<std::unique_ptr<BatchSource>> sources;
   std::vector<int64_t> sizes;
-  for (const Part& part : parts) {
+  for (const DatasetPart& part : parts) {
     if (auto source = FullPass(request, part, i)) sources.push_back(std::move(source));
   }
   if (sources.empty()) return nullptr;
@@ -211,7 +184,7 @@ std::unique_ptr<BatchSource> BlendedFullPass(const DataRequest& request, const s
 TrainingData OpenBlend(const DataRequest& request) {
   const Blend blend = ParseBlend(request.blend);
   CheckSameTokenizer(blend.prefixes);
-  std::vector<Part> parts;
+  std::vector<DatasetPart> parts;
   for (const std::string& prefix : blend.prefixes) parts.push_back(OpenPart(request, prefix));
   TrainingData out;
   out.tokens = parts.front().tokens;
@@ -224,13 +197,21 @@ TrainingData OpenBlend(const DataRequest& request) {
 
 }  // namespace
 
+DatasetPart OpenPart(const DataRequest& request, const std::filesystem::path& prefix) {
+  CheckTokenizer(prefix, request.vocab_size);
+  DatasetPart part{std::make_shared<const IndexedDataset>(prefix)};
+  part.ranges[0] = {0, part.tokens->num_sequences()};
+  if (!request.no_shuffle) part.ranges = SplitOf(ParseSplit(request.split), part.tokens->num_sequences());
+  return part;
+}
+
 std::unique_ptr<BatchSource> MakeBatchSource(std::shared_ptr<const GptDataset> samples, int64_t vocab_size) {
   return std::make_unique<GptBatchSource>(std::move(samples), vocab_size);
 }
 
 TrainingData OpenTrainingData(const DataRequest& request) {
   if (!request.blend.empty()) return OpenBlend(request);
-  const Part part = OpenPart(request, request.data_path);
+  const DatasetPart part = OpenPart(request, request.data_path);
   GptDatasetOptions options = OptionsOf(request, request.train_samples);
   if (request.saved_num_samples > 0 && request.saved_num_samples != request.train_samples) {
     const bool enough = part.TokensIn(0) > 0 && request.seq_length > 0 && !request.no_shuffle &&

@@ -3,6 +3,7 @@
 //   .train_samples = 8000}); data.train->Fill(FirstSample(consumed, m, dp_rank, dp_size, micro), micro, tokens);
 // Every token counts in the loss. Throws Error{kData}: docs/errors/data.md.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -45,6 +46,15 @@ struct DataRequest {
   // gives enough samples for this run.
   int64_t saved_num_samples = 0;
 };
+
+// One dataset, open and divided: training, validation, test.
+struct DatasetPart {
+  std::shared_ptr<const IndexedDataset> tokens;
+  std::array<SplitRange, 3> ranges{};
+  int64_t TokensIn(size_t i) const { return tokens->FirstToken(ranges[i].end) - tokens->FirstToken(ranges[i].begin); }
+};
+// Of the request: split, no_shuffle (all of it for training) and vocab_size. Throws as OpenTrainingData.
+DatasetPart OpenPart(const DataRequest& request, const std::filesystem::path& prefix);
 
 struct TrainingData {
   std::shared_ptr<const IndexedDataset> tokens;  // of a blend the first

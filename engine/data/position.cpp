@@ -45,8 +45,7 @@ DataPosition FromJson(const nlohmann::json& json) {
 
 }  // namespace
 
-DataPosition MakePosition(const GptDataset& train, SplitRange range, const GptDatasetOptions& options) {
-  const IndexedDataset& data = train.data();
+DataPosition DescribeFiles(const IndexedDataset& data, SplitRange range) {
   const auto index = data.index_bytes();
   DataPosition position;
   position.data_path = data.prefix().string();
@@ -55,6 +54,11 @@ DataPosition MakePosition(const GptDataset& train, SplitRange range, const GptDa
   position.idx_hash = fmt::format("{:016x}", XXH3_64bits(index.data(), index.size()));
   position.first_sequence = range.begin;
   position.last_sequence = range.end;
+  return position;
+}
+
+DataPosition MakePosition(const GptDataset& train, SplitRange range, const GptDatasetOptions& options) {
+  DataPosition position = DescribeFiles(train.data(), range);
   position.seq_length = options.seq_length;
   position.seed = options.seed;
   position.order = options.order == SampleOrder::kMegatron ? "megatron" : "file";

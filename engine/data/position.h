@@ -21,7 +21,7 @@ struct DataPosition {
   int64_t first_sequence = 0, last_sequence = 0;  // the training part, [first, last)
   int64_t seq_length = 0;
   int64_t seed = 0;
-  std::string order;        // "megatron" or "file"
+  std::string order;        // "megatron" or "file"; of dynamic batching "documents", and how they are ordered
   int64_t num_samples = 0;  // for which the order was made (GptDatasetOptions)
   int64_t num_epochs = 1;
   int64_t consumed_samples = 0;  // the next sample
@@ -34,6 +34,8 @@ struct DataPosition {
 
 inline bool DataPosition::operator==(const DataPosition&) const = default;
 
+// What the files are; the other fields are left as they are.
+DataPosition DescribeFiles(const IndexedDataset& data, SplitRange range);
 DataPosition MakePosition(const GptDataset& train, SplitRange range, const GptDatasetOptions& options);
 
 std::string PositionToJson(const DataPosition& position);

@@ -69,6 +69,7 @@ at::Tensor Executor::View(const BufferUse& use) const {
   const auto unit = [&]() -> const UnitLayout& { return plan.units[static_cast<size_t>(u)]; };
   switch (use.key.kind) {
     case BufferKind::kTokens:
+      if (plan.batch.is_dynamic()) return arena(DType::kInt32, {plan.batch.ids_per_micro_batch()});
       return arena(DType::kInt32, {plan.batch.micro_batch_size, plan.batch.sequence_length + 1});
     case BufferKind::kGathered:
       return arena(plan.dtypes.compute, {unit().padded_elements});
@@ -183,8 +184,10 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
       instruction.op == Op::kBackward || instruction.op == Op::kBackwardInput || instruction.op == Op::kBackwardWeight;
   const bool train = bound.program_kind == ProgramKind::kTrain;
   UnitArgs& args = bound.args;
-  args.micro_batch_size = plan.batch.micro_batch_size;
-  args.sequence_length = plan.batch.sequence_length;
+  if (!plan.batch.is_dynamic()) {  // else TakeShape says it, step by step
+    args.micro_batch_size = plan.batch.micro_batch_size;
+    args.sequence_length = plan.batch.sequence_length;
+  }
   args.step_state = parts_.state->step_state();
   args.workspace = workspace_;
   args.tp = tensor_parallel_.get();
@@ -228,6 +231,7 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
       bound.zero_gaps = false;
     }
   }
+  bound.whole = {args.tokens, args.input, args.output, args.output_gradient, args.input_gradient};
 }
 
 // A unit has one buffer on either side; StepState may stand among them to order Programs (make_program.h).
@@ -251,7 +255,7 @@ void Executor::BindTransfer(const CompiledInstruction& source, BoundProgram& pro
     --first;
   }
   program.instructions[first]->transfers.push_back(
-      {sends, instruction.peer, View(sends ? source.reads.at(0) : source.writes.at(0))});
+      {sends, instruction.peer, instruction.micro_batch, View(sends ? source.reads.at(0) : source.writes.at(0))});
 }
 
 void Executor::BindReduce(const CompiledInstruction& source, Bound& bound) {

@@ -35,6 +35,7 @@ struct Executor::ReducedUnit {
 struct Executor::PostedTransfer {
   bool sends = false;
   int peer = 0;  // pipeline rank
+  int32_t micro_batch = 0;
   at::Tensor tensor;
 };
 
@@ -45,7 +46,11 @@ struct Executor::Copy {
 struct Executor::Bound {
   const CompiledInstruction* compiled = nullptr;
   ProgramKind program_kind = ProgramKind::kTrain;
-  UnitArgs args;                                   // Forward, Recompute, Backward
+  UnitArgs args;  // Forward, Recompute, Backward
+  // Where lengths differ: buffers as large as the largest micro-batch; `args` has the parts that the last one took.
+  struct WholeBuffers {
+    at::Tensor tokens, input, output, output_gradient, input_gradient;
+  } whole;
   at::Tensor tokens;                               // Load
   bool zero_gaps = false, zero_tied_gaps = false;  // first add into a transient gradient
   bool zero_all = false;                           // first half of a split backward pass

@@ -29,10 +29,6 @@ void JoinInto(LaneWaits& waits, const LaneWaits& others) {
   for (size_t lane = 0; lane < waits.size(); ++lane) waits[lane] = std::max(waits[lane], others[lane]);
 }
 
-at::Tensor HostBuffer(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
-  return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));
-}
-
 }  // namespace
 
 Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>> units, CompiledProgram train,
@@ -59,7 +55,8 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
   eval_ = Bind(std::move(eval));
   for (size_t slot = 0; slot < kSlots; ++slot) {
     slots_.push_back(std::make_unique<Slot>());
-    slots_.back()->host_state = HostBuffer({kStepStateSize}, at::kDouble, device.is_cuda());
+    slots_.back()->host_state =
+        at::empty({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).pinned_memory(device.is_cuda()));
   }
   const auto run = [this](const LaneWork& work, CommStream stream) { RunInstruction(work, stream); };
   lanes_ = device.is_cuda() ? Lanes::MakeCuda(device.index(), run) : Lanes::MakeCpu(run, [this] { Abort(); });
@@ -102,6 +99,9 @@ int64_t Executor::StartRun(BoundProgram& program, StepInputs inputs) {
   program.has_run = true;
   program.next = 0;
   program.context = &slot.context;
+  TRIREME_CHECK(slot.context.inputs.shapes.size() ==
+                    (parts_.plan->batch.is_dynamic() ? static_cast<size_t>(parts_.plan->batch.num_micro_batches) : 0),
+                "a shape a micro-batch, where lengths differ");
   return run;
 }
 
@@ -170,6 +170,7 @@ StepResult Executor::Result(int64_t run) {
   result.skipped_steps = static_cast<int64_t>(s[kSkippedSteps]);
   result.loss_scale = s[kLossScale];
   result.hysteresis = s[kHysteresis];
+  result.rate_factor = s[kRateFactor];
   result.scale_exhausted = s[kScaleExhausted] != 0;
   result.eval_loss_sum = s[kEvalLossSum];
   result.eval_tokens = s[kEvalTokens];
@@ -251,7 +252,7 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
       break;
     case Op::kSend:
     case Op::kRecv:
-      RunTransfers(bound, stream);
+      RunTransfers(bound, step, stream);
       break;
     case Op::kTpSplit:
       kernels::CastCopy(bound.whole, bound.part);
@@ -297,36 +298,15 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
   if (tracer != nullptr) tracer->End(token, stream);
 }
 
-void Executor::RunLoad(const Bound& bound, StepContext& step, CommStream) {
-  const int64_t micro_batch = bound.compiled->instruction.micro_batch;
-  if (!bound.tokens.is_cuda()) {
-    step.inputs.fill(micro_batch, bound.tokens);
-    return;
-  }
-  std::vector<at::Tensor>& staging = step.slot->host_tokens;
-  while (static_cast<int64_t>(staging.size()) <= micro_batch)
-    staging.push_back(HostBuffer(bound.tokens.sizes(), at::kInt, true));
-  const at::Tensor& host = staging[static_cast<size_t>(micro_batch)];
-  step.inputs.fill(micro_batch, host);
-  bound.tokens.copy_(host, /*non_blocking=*/true);
-}
-
 void Executor::ZeroGaps(int unit, const at::Tensor& gradients) const {
   for (const auto& [begin, count] : gaps_[static_cast<size_t>(unit)]) gradients.narrow(0, begin, count).zero_();
-}
-
-// Samples are counted in the global batch, so that no layout changes a mask.
-DropoutArgs Executor::DropoutOf(const StepContext& step, int64_t micro_batch) const {
-  const Plan& plan = *parts_.plan;
-  const int64_t first_sample =
-      (micro_batch * plan.topology.dp_size + parts_.state->dp_rank()) * plan.batch.micro_batch_size;
-  return {plan.hidden_dropout, parts_.dropout_seed, step.inputs.step, first_sample};
 }
 
 void Executor::RunUnit(Bound& bound, const StepContext& step) {
   const Instruction& instruction = bound.compiled->instruction;
   UnitArgs& args = bound.args;
   const int u = instruction.units.first;
+  TakeShape(bound, ShapeOf(step, instruction.micro_batch));
   if (bound.zero_gaps) ZeroGaps(u, args.gradients);
   if (bound.zero_tied_gaps) ZeroGaps(0, args.tied_gradients);
   if (bound.zero_all) args.gradients.zero_();
@@ -389,18 +369,6 @@ void Executor::RunTpReduce(const Bound& bound) {
   tensor_parallel_->Wait();
 }
 
-void Executor::RunTransfers(const Bound& bound, CommStream stream) {
-  parts_.pp->GroupStart();
-  for (const PostedTransfer& transfer : bound.transfers) {
-    if (transfer.sends) {
-      parts_.pp->Send(transfer.tensor, transfer.peer, stream);
-    } else {
-      parts_.pp->Recv(transfer.tensor, transfer.peer, stream);
-    }
-  }
-  parts_.pp->GroupEnd();
-}
-
 void Executor::RunReduce(const Bound& bound, CommStream stream) {
   for (const ReducedUnit& unit : bound.reduced) {
     if (unit.source.defined()) kernels::CastCopy(unit.source, unit.in);
@@ -455,6 +423,8 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
     return;
   }
   const bool train = bound.program_kind == ProgramKind::kTrain;
+  // A head begins each evaluation with zeros; elsewhere the last one's sums over the world are still there.
+  if (!train && state.held_units().back() != plan.head()) scalars.narrow(0, kEvalLossSum, 2).zero_();
   if (parts_.world->size() > 1) {
     parts_.world->AllReduce(train ? scalars.narrow(0, kLossSum, 4) : scalars.narrow(0, kEvalLossSum, 2), ReduceOp::kSum,
                             stream);
@@ -464,7 +434,8 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
                                      .max_norm = parts_.gradient_clipping,
                                      .skip_non_finite = step.inputs.skip_non_finite,
                                      .holds_skips = parts_.holds_skips,
-                                     .loss_scaling = parts_.loss_scaling});
+                                     .loss_scaling = parts_.loss_scaling,
+                                     .rate_factor = step.inputs.rate_factor});
 }
 
 }  // namespace trireme

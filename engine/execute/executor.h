@@ -20,14 +20,15 @@
 #include "engine/kernels/step_state.h"
 #include "engine/model/tensor_parallel.h"
 #include "engine/model/unit.h"
+#include "engine/plan/batch_shape.h"
 #include "engine/schedule/compile.h"
 #include "engine/zero/rank_state.h"
 #include "engine/zero/update.h"
 
 namespace trireme {
 
-// Fills `tokens` (int32 [micro, seq + 1] on the host) with micro-batch m. Called on the lane `up`; keeps until the run
-// has ended.
+// Fills `tokens` (int32 [micro, seq + 1] on the host, of the micro-batch's shape) with micro-batch m. Called on the
+// lane `up`; keeps until the run has ended.
 using TokenFill = std::function<void(int64_t micro_batch, const at::Tensor& tokens)>;
 
 // A test's: element 0 of what a unit's pass makes of a micro-batch becomes `value`. Forward: its output, of the head
@@ -46,6 +47,10 @@ struct StepInputs {
   double loss_factor = 1;  // the loss times this is what backward sees; for tests of overflows
   std::vector<InjectedValue> injected = {};
   std::shared_ptr<Probe> probe = nullptr;  // Executor::Repeat sets it
+  // This rank's micro-batches where lengths differ (BatchPlan::is_dynamic); equal on all ranks of one dp rank. Else
+  // empty.
+  std::vector<MicroBatchShape> shapes = {};
+  double rate_factor = 1;  // of the learning rate in this step
 };
 
 // StepState as the host sees it after a run (step_state.h).
@@ -56,6 +61,7 @@ struct StepResult {
   int64_t applied_steps = 0, skipped_steps = 0;
   double loss_scale = 1;                            // of the next step
   double hysteresis = 0;                            // overflows from here until one lowers the dynamic loss scale
+  double rate_factor = 1;                           // StepInputs::rate_factor
   bool scale_exhausted = false;                     // an overflow found the dynamic loss scale at its floor
   std::chrono::steady_clock::time_point completed;  // when the device had done it
   double eval_loss_sum = 0, eval_tokens = 0;        // of an evaluation program, over all ranks
@@ -132,6 +138,8 @@ class Executor {
 
   void RunInstruction(const LaneWork& work, CommStream stream);
   void RunLoad(const Bound& bound, StepContext& step, CommStream stream);
+  MicroBatchShape ShapeOf(const StepContext& step, int64_t micro_batch) const;
+  void TakeShape(Bound& bound, const MicroBatchShape& shape) const;
   DropoutArgs DropoutOf(const StepContext& step, int64_t micro_batch) const;
   void RunUnit(Bound& bound, const StepContext& step);
   void RunUpdate(const Bound& bound, const StepContext& step);
@@ -143,7 +151,7 @@ class Executor {
   void RunReduceNorms(const Instruction& instruction, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
   void RunTpReduce(const Bound& bound);
-  void RunTransfers(const Bound& bound, CommStream stream);
+  void RunTransfers(const Bound& bound, const StepContext& step, CommStream stream);
   std::vector<Communicator*> Groups() const;
   void Abort();
   void CheckHealth();

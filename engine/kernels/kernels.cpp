@@ -315,6 +315,7 @@ void InitStepState(const at::Tensor& state, double loss_scale, double hysteresis
   host.data_ptr<double>()[kLossScale] = loss_scale;
   host.data_ptr<double>()[kHysteresis] = hysteresis;
   host.data_ptr<double>()[kSkip] = 1;
+  host.data_ptr<double>()[kRateFactor] = 1;
   state.copy_(host);
 }
 

@@ -165,7 +165,7 @@ void VocabularyLoss(const at::Tensor& logits, const at::Tensor& tokens, int64_t 
                     bool train);
 
 // ---- StepState: double [kStepStateSize] on the device of the run.
-// All 0, kLossScale and kHysteresis as said, kSkip 1 (nothing to update yet).
+// All 0, kLossScale and kHysteresis as said, kSkip 1 (nothing to update yet), kRateFactor 1.
 void InitStepState(const at::Tensor& state, double loss_scale, double hysteresis = 0);
 // state[kSumOfSquares] += sum of gradient^2 in double; state[kNonFinite] becomes 1 where that sum is not finite.
 // gradient: any floating type, 1-D. Call it on elements that this rank owns and that count in the norm.
@@ -177,8 +177,8 @@ void SumOfSquares(const at::Tensor& gradient, const at::Tensor& state);
 //   kSkip = 1 if T is 0, or if skip_non_finite and (kNonFinite > 0, or kLoss or kGradientNorm is not finite); else 0;
 //   kAppliedSteps += 1 if not skipped, kSkippedSteps += 1 if skipped: BEFORE the update, so that no later instruction
 //   writes StepState. So in an update t = kAppliedSteps (1 in the first) and the row of the tables of learning rates
-//   and betas is kAppliedSteps - 1. kStepTokens = T; kLossSum, kTokens, kSumOfSquares and kNonFinite become 0 for the
-//   next step (the host sees what was not finite in kLoss and kGradientNorm, and kSkip).
+//   and betas is kAppliedSteps - 1. kStepTokens = T; kRateFactor = rate_factor; kLossSum, kTokens, kSumOfSquares and
+//   kNonFinite become 0 for the next step (the host sees what was not finite in kLoss and kGradientNorm, and kSkip).
 //   Last kLossScale, kGrowthTracker, kHysteresis and kScaleExhausted change as LossScaling says; under its growth_quirk
 //   kUpdateFactor is made with the new scale instead of S. A step without a token leaves them.
 // If skipped, kUpdateFactor is 0: no NaN or infinity ever multiplies a gradient.
@@ -188,7 +188,7 @@ void FinishStepStats(const at::Tensor& state, const StepStatsOptions& options);
 // (fp64 in fp64 runs). gradient: any floating type; it is multiplied by state[kUpdateFactor] in the master's type.
 // weights: the compute type, written with the rounded new master; {} where the master itself is the weights. If
 // state[kSkip] is set nothing is written. learning_rates: double [n], betas: double [n, 2], both on state's device; row
-// min(kAppliedSteps - 1, n - 1).
+// min(kAppliedSteps - 1, n - 1); the learning rate is multiplied by state[kRateFactor] (step_stats.h: LearningRate).
 struct AdamOptions {
   double epsilon = 1e-8;
   double weight_decay = 0;

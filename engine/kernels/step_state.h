@@ -26,6 +26,7 @@ enum StepStateSlot : int {
   kAppliedSteps,    // updates done: index into the table of learning rates
   kSkippedSteps,
   kStepTokens,  // kTokens of the finished step, kept for the log
+  kRateFactor,  // of this update: the learning rate is the table's times this
   // > 0: a step was skipped, and the host wants to look at it before anything changes (StepStatsOptions::holds_skips).
   // The host clears it; until then every step is void.
   kHeld,
@@ -53,6 +54,7 @@ struct StepStatsOptions {
   // if it had not been made: the host, which runs ahead, makes it once more.
   bool holds_skips = false;
   LossScaling loss_scaling = {};
+  double rate_factor = 1;  // becomes kRateFactor
 };
 
 }  // namespace trireme

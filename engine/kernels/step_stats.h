@@ -1,6 +1,8 @@
-// The arithmetic of FinishStepStats, shared by CPU and GPU. Plain: no LibTorch, no CUDA header.
+// The arithmetic of FinishStepStats, and what updates read of it, shared by CPU and GPU. Plain: no LibTorch, no CUDA
+// header.
 #pragma once
 #include <cmath>
+#include <cstdint>
 
 #include "engine/kernels/host_device.h"
 #include "engine/kernels/step_state.h"
@@ -63,8 +65,19 @@ TRIREME_HOST_DEVICE inline void FinishStepStatsOn(double* state, const StepStats
   state[kSkip] = skip ? 1 : 0;
   state[skip ? kSkippedSteps : kAppliedSteps] += 1;
   state[kStepTokens] = tokens;
+  state[kRateFactor] = options.rate_factor;
   if (any && skip && options.holds_skips && HoldsSkip(options.loss_scaling, loss, old_scale)) state[kHeld] = 1;
   state[kLossSum] = state[kTokens] = state[kSumOfSquares] = state[kNonFinite] = 0;
+}
+
+// The row of the tables of learning rates and betas that an update takes.
+TRIREME_HOST_DEVICE inline int64_t UpdateRow(const double* state, int64_t rows) {
+  const auto row = static_cast<int64_t>(state[kAppliedSteps]) - 1;
+  return row < 0 ? 0 : (row >= rows ? rows - 1 : row);
+}
+
+TRIREME_HOST_DEVICE inline double LearningRate(const double* state, const double* learning_rates, int64_t rows) {
+  return learning_rates[UpdateRow(state, rows)] * state[kRateFactor];
 }
 
 }  // namespace trireme::kernels

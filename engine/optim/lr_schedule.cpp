@@ -112,4 +112,17 @@ UpdateRates LrSchedule::At(int64_t applied_updates) const {
   return rates;
 }
 
+double RateFactor(RateScaling method, int64_t batch_size, int64_t base_batch_size) {
+  const double ratio = static_cast<double>(batch_size) / static_cast<double>(base_batch_size);
+  switch (method) {
+    case RateScaling::kLinear:
+      return ratio;
+    case RateScaling::kSqrt:
+      return std::sqrt(ratio);
+    case RateScaling::kNone:
+      break;
+  }
+  return 1;
+}
+
 }  // namespace trireme

@@ -15,6 +15,10 @@ struct UpdateRates {
   double beta1 = 0, beta2 = 0;  // OneCycle with cycle_momentum moves them; SGD has its momentum in beta1
 };
 
+// What a step's learning rate is multiplied by when its batch has another size than the rate is meant for
+// (dynamic_batching.lr_scaling_method): batch / base, its root, or 1.
+double RateFactor(RateScaling method, int64_t batch_size, int64_t base_batch_size);
+
 class LrSchedule {
  public:
   LrSchedule(const SchedulerConfig& scheduler, const OptimizerConfig& optimizer);

@@ -91,6 +91,19 @@ PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
   return dtypes;
 }
 
+// Positions that stretch with what is looked at would make a token's angles depend on its neighbours' padding.
+void CheckDynamicBatches(const Plan& plan) {
+  if (!plan.batch.is_dynamic() || !plan.model.rotary()) return;
+  const int64_t longest = plan.batch.sequence_length;
+  if (MakeRopeFrequencies(plan.model, 1) == MakeRopeFrequencies(plan.model, longest)) return;
+  throw Error(ErrorCode::kConfig, "PLN025",
+              fmt::format("dynamic batching of sequences of up to {} tokens, and this model's rotary positions depend "
+                          "on a sequence's length there",
+                          longest),
+              "data_efficiency.data_sampling.dynamic_batching",
+              "set --seq-length to the positions that the model had before they were stretched, or switch it off");
+}
+
 // Each tp rank has whole heads, and an equal part of everything that is split.
 void CheckTensorParallel(const Plan& plan, bool own_modules) {
   const ModelSpec& model = plan.model;
@@ -104,7 +117,7 @@ void CheckTensorParallel(const Plan& plan, bool own_modules) {
       {model.KeyValueHeads(), "key-value heads"},
       {model.intermediate_size, "channels of the MLP"},
       {std::max(model.vocab_size, model.padded_vocab_size), "rows of the padded vocabulary"}};
-  if (plan.sequence_parallel) {
+  if (plan.sequence_parallel && !plan.batch.is_dynamic()) {  // else every length divides (batch_plan.cpp)
     sizes.emplace_back(plan.batch.tokens_per_micro_batch(), "tokens of a micro-batch (sequence_parallel)");
   }
   std::string failing, legal;
@@ -270,8 +283,9 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.hidden_dropout = inputs.hidden_dropout;
   plan.sequence_parallel = config.tensor_parallel.sequence_parallel && plan.topology.tp_size > 1;
   CheckTensorParallel(plan, !inputs.own_units.empty());
-  const FamilyOptions options{plan.dtypes.compute,   inputs.sequence_length, plan.batch.tokens_per_micro_batch(),
-                              inputs.decay_all,      inputs.hidden_dropout,  plan.topology.tp_size,
+  CheckDynamicBatches(plan);
+  const FamilyOptions options{plan.dtypes.compute,   plan.batch.sequence_length, plan.batch.tokens_per_micro_batch(),
+                              inputs.decay_all,      inputs.hidden_dropout,      plan.topology.tp_size,
                               plan.sequence_parallel};
   for (UnitSpec& spec : SpecsOf(model, options, inputs.own_units)) {
     plan.units.push_back(plan_parts::LayOutUnit(std::move(spec), plan.topology.dp_size));

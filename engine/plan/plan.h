@@ -26,14 +26,32 @@ struct Topology {
   int RankOf(Coordinate coordinate) const;
 };
 
+// Micro-batches of sequences of different lengths (data_efficiency.data_sampling.dynamic_batching).
+struct DynamicBatchPlan {
+  int64_t max_tokens = 0;  // rows x length of a micro-batch; 0: off
+  int64_t min_rows = 1, max_rows = 0;
+  int64_t length_multiple = 1;  // lengths are rounded up to it, at most to the longest
+};
+
 // One global batch: sample s of step t, micro-batch m, dp rank r is ((t * accumulation + m) * dp + r) * micro + s.
 struct BatchPlan {
   int64_t micro_batch_size = 1;   // sequences
   int64_t num_micro_batches = 1;  // gradient_accumulation_steps
-  int64_t sequence_length = 0;
-  int64_t train_batch_size = 1;  // micro * accumulation * dp
-  int64_t tokens_per_micro_batch() const { return micro_batch_size * sequence_length; }
-  int64_t tokens_per_step() const { return train_batch_size * sequence_length; }
+  int64_t sequence_length = 0;    // the longest, where they differ
+  int64_t train_batch_size = 1;   // micro * accumulation * dp
+  // On: micro_batch_size is 1 and counts packs, each with its own rows and length; micro-batch m of dp rank r is pack
+  // m * dp + r of the step.
+  DynamicBatchPlan dynamic = {};
+  bool is_dynamic() const { return dynamic.max_tokens > 0; }
+  // At most, where lengths differ.
+  int64_t tokens_per_micro_batch() const {
+    return is_dynamic() ? dynamic.max_tokens : micro_batch_size * sequence_length;
+  }
+  int64_t tokens_per_step() const { return train_batch_size / micro_batch_size * tokens_per_micro_batch(); }
+  // With each sequence's last label.
+  int64_t ids_per_micro_batch() const {
+    return tokens_per_micro_batch() + (is_dynamic() ? dynamic.max_rows : micro_batch_size);
+  }
 };
 
 // Elements [begin, end) of a flat buffer.

@@ -25,7 +25,7 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
     case BufferKind::kStepState:
       return kStepStateBytes;
     case BufferKind::kTokens:
-      return plan.batch.micro_batch_size * (plan.batch.sequence_length + 1) * 4;
+      return plan.batch.ids_per_micro_batch() * 4;
     case BufferKind::kGathered:
       return unit().padded_elements * compute;
     case BufferKind::kBoundary:

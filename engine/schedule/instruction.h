@@ -57,7 +57,7 @@ enum class BufferKind : uint8_t {
   kHostState,     // host: StepState of the run
   kStepState,
   // Transient: a range of the arena.
-  kTokens,  // [micro, seq + 1] int32
+  kTokens,  // [micro, seq + 1] int32; where lengths differ, of this step's shape
   // Whole weights of a unit at ZeRO 3. Slot 0: forward, 1: backward, 2: tied weights for the head, 3: recomputation
   // before the backward pass of another bucket.
   kGathered,

@@ -123,6 +123,10 @@ EngineParts initialize(const InitializeOptions& options) {
   ParseResult parsed = ParseConfigFile(options.config, flags, world.world_size, options.model.hidden_size);
   parsed.diagnostics.ThrowIfErrors();
   setup.config = parsed.config;
+  if (setup.config.data_efficiency.dynamic_batching.enabled) {
+    throw Error(ErrorCode::kUsage, "TRN022", "dynamic batching, and the data loader gives batches of one shape",
+                "initialize", "switch it off, or use `trireme train`");
+  }
   setup.model = options.model;
   if (setup.model.padded_vocab_size == 0) PadVocabulary(setup.model, setup.config.tensor_parallel.tp_size);
   setup.sequence_length = options.seq_length;

@@ -112,12 +112,14 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
 
 Trainer::~Trainer() = default;
 
-StepInputs Trainer::InputsOf(TokenFill fill) const {
+StepInputs Trainer::InputsOf(StepBatch batch) const {
   const bool overflows = std::ranges::find(setup_.inject_overflow, steps_started_) != setup_.inject_overflow.end();
   StepInputs inputs;
-  inputs.fill = std::move(fill);
+  inputs.fill = std::move(batch.fill);
   inputs.step = steps_started_;
   inputs.loss_factor = overflows ? kOverflowFactor : 1;
+  inputs.shapes = std::move(batch.shapes);
+  inputs.rate_factor = batch.rate_factor;
   for (const InjectedStepValue& injected : setup_.inject_values) {
     if (injected.step == steps_started_ && injected.rank == world_.rank) inputs.injected.push_back(injected.value);
   }
@@ -125,12 +127,17 @@ StepInputs Trainer::InputsOf(TokenFill fill) const {
 }
 
 void Trainer::StartStep(TokenFill fill) {
+  StartStep(StepBatch{.fill = std::move(fill), .num_samples = plan_.batch.train_batch_size});
+}
+
+void Trainer::StartStep(StepBatch batch) {
   BeforeStep();
-  StepInputs inputs = InputsOf(std::move(fill));
+  const int64_t num_samples = batch.num_samples;
+  StepInputs inputs = InputsOf(std::move(batch));
   const int64_t run = executor_->Run(ProgramKind::kTrain, inputs);
   pending_.push_back({run, std::move(inputs)});
   ++steps_started_;
-  consumed_samples_ += plan_.batch.train_batch_size;
+  consumed_samples_ += num_samples;
 }
 
 StepResult Trainer::FinishStep() {
@@ -166,7 +173,7 @@ double Trainer::Forward(TokenFill fill, int64_t micro_batch) {
   if (micro_batch == 0) BeforeStep();
   pieces_.resize(static_cast<size_t>(micro_batch));
   pieces_.push_back(fill);
-  return executor_->ForwardPiece(InputsOf(std::move(fill)), micro_batch);
+  return executor_->ForwardPiece(InputsOf({.fill = std::move(fill)}), micro_batch);
 }
 
 void Trainer::Backward(int64_t micro_batch) { executor_->BackwardPiece(micro_batch); }
@@ -176,7 +183,7 @@ void Trainer::Step() {
   const auto fill = [pieces = std::exchange(pieces_, {})](int64_t micro_batch, const at::Tensor& tokens) {
     pieces.at(static_cast<size_t>(micro_batch))(micro_batch, tokens);
   };
-  pending_.push_back({run, InputsOf(fill)});
+  pending_.push_back({run, InputsOf({.fill = fill})});
   ++steps_started_;
   consumed_samples_ += plan_.batch.train_batch_size;
 }
@@ -191,12 +198,41 @@ TokenFill Trainer::FillFrom(std::shared_ptr<const data::BatchSource> source, int
   };
 }
 
+StepBatch Trainer::BatchFrom(std::shared_ptr<const data::DynamicBatches> source, int64_t position) const {
+  return StepBatchAt(plan_, setup_.config, state_->dp_rank(), std::move(source), position);
+}
+
 Evaluation Trainer::Evaluate(std::shared_ptr<const data::BatchSource> source, int64_t num_batches) {
   const int64_t samples = source->num_samples(), global = plan_.batch.train_batch_size;
   const int64_t all = (samples + global - 1) / global;
   const int64_t batches = num_batches > 0 ? std::min(num_batches, all) : all;
   const int64_t micro = plan_.batch.micro_batch_size, row = plan_.batch.sequence_length + 1,
                 dp_rank = state_->dp_rank(), dp_size = plan_.topology.dp_size;
+  return EvaluateSteps([=, b = int64_t{0}]() mutable -> std::optional<StepBatch> {
+    if (b == batches) return std::nullopt;
+    const int64_t begin = global * b++;
+    return StepBatch{.fill = [=](int64_t micro_batch, const at::Tensor& out) {
+      const int64_t first = data::FirstSample(begin, micro_batch, dp_rank, dp_size, micro);
+      const int64_t count = std::clamp<int64_t>(samples - first, 0, micro);
+      int32_t* ids = out.mutable_data_ptr<int32_t>();
+      if (count > 0) source->Fill(first, count, {ids, static_cast<size_t>(count * row)});
+      std::fill(ids + count * row, ids + micro * row, -1);  // past the end: no token, no loss
+    }};
+  });
+}
+
+Evaluation Trainer::Evaluate(std::shared_ptr<const data::DynamicBatches> source, int64_t num_batches) {
+  int64_t position = 0, done = 0;
+  return EvaluateSteps([&]() -> std::optional<StepBatch> {
+    if (position == source->num_samples() || (num_batches > 0 && done == num_batches)) return std::nullopt;
+    StepBatch batch = BatchFrom(source, position);
+    position += batch.num_samples;
+    ++done;
+    return batch;
+  });
+}
+
+Evaluation Trainer::EvaluateSteps(const std::function<std::optional<StepBatch>()>& next) {
   double loss_sum = 0, tokens = 0;
   const auto add = [&](int64_t run) {
     const StepResult result = executor_->Result(run);
@@ -204,15 +240,10 @@ Evaluation Trainer::Evaluate(std::shared_ptr<const data::BatchSource> source, in
     tokens += result.eval_tokens;
   };
   int64_t before = -1;
-  for (int64_t b = 0; b < batches; ++b) {
-    const auto fill = [=](int64_t micro_batch, const at::Tensor& out) {
-      const int64_t first = data::FirstSample(b * global, micro_batch, dp_rank, dp_size, micro);
-      const int64_t count = std::clamp<int64_t>(samples - first, 0, micro);
-      int32_t* ids = out.mutable_data_ptr<int32_t>();
-      if (count > 0) source->Fill(first, count, {ids, static_cast<size_t>(count * row)});
-      std::fill(ids + count * row, ids + micro * row, -1);  // past the end: no token, no loss
-    };
-    const int64_t run = executor_->Run(ProgramKind::kEval, {fill, steps_started_, true});
+  while (std::optional<StepBatch> batch = next()) {
+    StepInputs inputs = InputsOf(std::move(*batch));
+    inputs.loss_factor = 1;
+    const int64_t run = executor_->Run(ProgramKind::kEval, std::move(inputs));
     if (before >= 0) add(before);
     before = run;
   }

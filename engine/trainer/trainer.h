@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "engine/execute/executor.h"
 #include "engine/model/own_modules.h"
 #include "engine/plan/plan.h"
+#include "engine/trainer/dynamic_step.h"
 #include "engine/trainer/rank_world.h"
 #include "engine/trainer/replicas.h"
 #include "engine/trainer/run_texts.h"
@@ -66,6 +68,8 @@ class Trainer {
   // (TRN006), or at the smallest loss scale (TRN007). Before every trireme.check_replicas_every-th step, and before a
   // checkpoint, what several ranks hold is compared (replicas.h).
   void StartStep(TokenFill fill);
+  // The same where lengths differ (plan().batch.is_dynamic()), in which case every step is started so.
+  void StartStep(StepBatch batch);
   StepResult FinishStep();
   int64_t steps_started() const { return steps_started_; }  // since the model's first step, skipped ones included
   int64_t steps_finished() const { return steps_finished_; }
@@ -85,9 +89,13 @@ class Trainer {
 
   // Mean loss over `num_batches` global batches of `source` from its start (0: all of it). Training is not touched.
   Evaluation Evaluate(std::shared_ptr<const data::BatchSource> source, int64_t num_batches);
+  // The same of sequences of different lengths; the source does not repeat.
+  Evaluation Evaluate(std::shared_ptr<const data::DynamicBatches> source, int64_t num_batches);
 
   // The fill of a step whose global batch begins at `first_sample` of `source`; it keeps the source alive.
   TokenFill FillFrom(std::shared_ptr<const data::BatchSource> source, int64_t first_sample) const;
+  // The step that begins at a position of `source`, of this rank.
+  StepBatch BatchFrom(std::shared_ptr<const data::DynamicBatches> source, int64_t position) const;
   int64_t consumed_samples() const { return consumed_samples_; }
 
   // The families' units by `seed`; own modules from what rank 0's hold (once, before the first step).
@@ -117,10 +125,12 @@ class Trainer {
  private:
   std::optional<ScalerCounters> ScalerOf(const double* step_state) const;
   void RestoreScaler(const RunCounters& counters, double* step_state);
-  StepInputs InputsOf(TokenFill fill) const;
+  StepInputs InputsOf(StepBatch batch) const;
   void Resume();
   void BeforeStep();
   void CompareReplicas();
+  // One after the other, until `next` has no more.
+  Evaluation EvaluateSteps(const std::function<std::optional<StepBatch>()>& next);
 
   TrainerSetup setup_;
   RankWorld world_;

@@ -31,6 +31,7 @@ void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config)
 TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config);
 void ParseRecompute(SectionReader& in, RecomputeConfig& config);                      // a key of "trireme"
 void ParseActivations(SectionReader& root, const TrainFlags& flags, Config& config);  // after "pipeline" and "trireme"
+DataEfficiencyConfig ParseDataEfficiency(SectionReader in);
 void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config);
 
 std::span<const KnownKey> KnownTopLevelKeys();

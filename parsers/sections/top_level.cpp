@@ -53,7 +53,6 @@ constexpr KnownKey kKnown[] = {
     {"weight_quantization", kRefused, "", kChangesMath},
     {"progressive_layer_drop", kRefused, "", kChangesMath},
     {"curriculum_learning", kRefused, "", kChangesMath},
-    {"data_efficiency", kRefused, "", kChangesMath},
     {"elasticity", kRefused, "", "set enabled to false and write the three batch numbers"},
 };
 

@@ -13,7 +13,7 @@ namespace {
 template <typename M>
 LambStep<M> MakeLambStep(const double* state, const at::Tensor& learning_rates, const at::Tensor& betas,
                          const LambOptions& options) {
-  const int64_t row = TableRow(state, learning_rates);
+  const int64_t row = UpdateRow(state, learning_rates.numel());
   return {.beta1 = static_cast<M>(Data<double>(betas)[2 * row]),
           .beta2 = static_cast<M>(Data<double>(betas)[2 * row + 1]),
           .epsilon = static_cast<M>(options.epsilon),
@@ -69,7 +69,7 @@ void Backend<CpuDevice>::LambUpdate(const at::Tensor& master, const at::Tensor& 
   if (slots[kSkip] != 0) return;
   ForUpdateTypes(master, master, weights, [&]<typename M, typename W>(M, auto, W) {
     const LambStep<M> step = MakeLambStep<M>(slots, learning_rates, betas, options);
-    const double learning_rate = Data<double>(learning_rates)[TableRow(slots, learning_rates)];
+    const double learning_rate = LearningRate(slots, Data<double>(learning_rates), learning_rates.numel());
     const auto rate =
         static_cast<M>(LambRate(learning_rate, slots[kAppliedSteps], step.beta1, step.beta2, Data<double>(squares),
                                 {options.bias_correction, options.max_coefficient, options.min_coefficient}));

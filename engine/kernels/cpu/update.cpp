@@ -15,7 +15,7 @@ void ForTwoTypes(const at::Tensor& source, const at::Tensor& destination, F&& f)
 template <typename M>
 AdamStep<M> MakeAdamStep(const double* state, const at::Tensor& learning_rates, const at::Tensor& betas,
                          const AdamOptions& options) {
-  const int64_t row = TableRow(state, learning_rates);
+  const int64_t row = UpdateRow(state, learning_rates.numel());
   AdamStep<M> step{};
   // Betas are rounded first, their powers and the corrections made in double and rounded once: as DeepSpeed's fused
   // Adam.
@@ -27,7 +27,7 @@ AdamStep<M> MakeAdamStep(const double* state, const at::Tensor& learning_rates, 
   };
   step.correction1 = correction(step.beta1);
   step.correction2 = correction(step.beta2);
-  step.learning_rate = static_cast<M>(Data<double>(learning_rates)[row]);
+  step.learning_rate = static_cast<M>(LearningRate(state, Data<double>(learning_rates), learning_rates.numel()));
   step.epsilon = static_cast<M>(options.epsilon);
   step.weight_decay = static_cast<M>(options.weight_decay);
   step.gradient_factor = static_cast<M>(state[kUpdateFactor]);
@@ -67,7 +67,7 @@ void Backend<CpuDevice>::SgdUpdate(const at::Tensor& master, const at::Tensor& m
     const SgdStep<M> step{
         .momentum = static_cast<M>(options.momentum),
         .keep = static_cast<M>(1 - options.dampening),
-        .learning_rate = static_cast<M>(Data<double>(learning_rates)[TableRow(slots, learning_rates)]),
+        .learning_rate = static_cast<M>(LearningRate(slots, Data<double>(learning_rates), learning_rates.numel())),
         .weight_decay = static_cast<M>(options.weight_decay),
         .gradient_factor = static_cast<M>(slots[kUpdateFactor]),
         .nesterov = options.nesterov,
@@ -90,7 +90,7 @@ void Backend<CpuDevice>::AdagradUpdate(const at::Tensor& master, const at::Tenso
                                        const at::Tensor& learning_rates, const AdagradOptions& options) {
   const double* slots = Data<double>(state);
   if (slots[kSkip] != 0) return;
-  const double rate = Data<double>(learning_rates)[TableRow(slots, learning_rates)];
+  const double rate = LearningRate(slots, Data<double>(learning_rates), learning_rates.numel());
   ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
     const AdagradStep<M> step{
         .learning_rate = static_cast<M>(rate / (1 + (slots[kAppliedSteps] - 1) * options.lr_decay)),
@@ -115,11 +115,11 @@ void Backend<CpuDevice>::LionUpdate(const at::Tensor& master, const at::Tensor& 
                                     const LionOptions& options) {
   const double* slots = Data<double>(state);
   if (slots[kSkip] != 0) return;
-  const int64_t row = TableRow(slots, learning_rates);
+  const int64_t row = UpdateRow(slots, learning_rates.numel());
   ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
     const LionStep<M> step{.beta1 = static_cast<M>(Data<double>(betas)[2 * row]),
                            .beta2 = static_cast<M>(Data<double>(betas)[2 * row + 1]),
-                           .learning_rate = static_cast<M>(Data<double>(learning_rates)[row]),
+                           .learning_rate = static_cast<M>(LearningRate(slots, Data<double>(learning_rates), learning_rates.numel())),
                            .weight_decay = static_cast<M>(options.weight_decay),
                            .gradient_factor = static_cast<M>(slots[kUpdateFactor])};
     Parallel(master.numel(), 4, [&](int64_t begin, int64_t end) {

@@ -1,7 +1,7 @@
-// Types and table rows of the updates. For cpu/update.cpp and cpu/lamb.cpp.
+// Types of the updates. For cpu/update.cpp and cpu/lamb.cpp.
 #pragma once
 #include "engine/kernels/cpu/dispatch.h"
-#include "engine/kernels/step_state.h"
+#include "engine/kernels/step_stats.h"
 
 namespace trireme::kernels {
 
@@ -17,10 +17,6 @@ void ForUpdateTypes(const at::Tensor& master, const at::Tensor& gradient, const 
   narrow_or_float(gradient.scalar_type(), [&](auto g) {
     narrow_or_float(weights.defined() ? weights.scalar_type() : at::kFloat, [&](auto w) { f(float{}, g, w); });
   });
-}
-
-inline int64_t TableRow(const double* state, const at::Tensor& table) {
-  return std::clamp<int64_t>(static_cast<int64_t>(state[kAppliedSteps]) - 1, 0, table.numel() - 1);
 }
 
 }  // namespace trireme::kernels

@@ -15,7 +15,7 @@ struct LambRule {
   bool epsilon_inside_root;
 
   __device__ void Prepare(const UpdateArguments& a, const LambArguments& options) {
-    const int64_t row = TableRow(a);
+    const int64_t row = UpdateRow(a.state, a.table_rows);
     beta1 = static_cast<M>(a.betas[2 * row]);
     beta2 = static_cast<M>(a.betas[2 * row + 1]);
     keep1 = M(1) - beta1;
@@ -97,7 +97,7 @@ __global__ void StepKernel(UpdateArguments a, const double* __restrict__ squares
   if (a.state[kSkip] != 0) return;
   if (threadIdx.x == 0) {
     shared_rule.Prepare(a, options);
-    shared_rate = static_cast<M>(LambRate(a.learning_rates[TableRow(a)], a.state[kAppliedSteps],
+    shared_rate = static_cast<M>(LambRate(LearningRate(a.state, a.learning_rates, a.table_rows), a.state[kAppliedSteps],
                                           static_cast<double>(shared_rule.beta1),
                                           static_cast<double>(shared_rule.beta2), squares, options.rate));
   }

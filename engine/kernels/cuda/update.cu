@@ -10,7 +10,7 @@ struct AdamRule {
   M beta1, beta2, keep1, keep2, correction1, correction2, learning_rate, epsilon, coupled, decoupled, factor;
 
   __device__ void Prepare(const UpdateArguments& a, const AdamArguments& options) {
-    const int64_t row = TableRow(a);
+    const int64_t row = UpdateRow(a.state, a.table_rows);
     beta1 = static_cast<M>(a.betas[2 * row]);
     beta2 = static_cast<M>(a.betas[2 * row + 1]);
     keep1 = M(1) - beta1;
@@ -18,7 +18,7 @@ struct AdamRule {
     const double t = a.state[kAppliedSteps];
     correction1 = options.bias_correction ? static_cast<M>(1 - pow(static_cast<double>(beta1), t)) : M(1);
     correction2 = options.bias_correction ? static_cast<M>(1 - pow(static_cast<double>(beta2), t)) : M(1);
-    learning_rate = static_cast<M>(a.learning_rates[row]);
+    learning_rate = static_cast<M>(LearningRate(a.state, a.learning_rates, a.table_rows));
     epsilon = static_cast<M>(options.epsilon);
     coupled = options.decoupled ? M(0) : static_cast<M>(options.weight_decay);
     decoupled = options.decoupled ? static_cast<M>(options.weight_decay) : M(0);
@@ -41,7 +41,7 @@ struct SgdRule {
   __device__ void Prepare(const UpdateArguments& a, const SgdArguments& options) {
     momentum = static_cast<M>(options.momentum);
     keep = static_cast<M>(1 - options.dampening);
-    learning_rate = static_cast<M>(a.learning_rates[TableRow(a)]);
+    learning_rate = static_cast<M>(LearningRate(a.state, a.learning_rates, a.table_rows));
     weight_decay = static_cast<M>(options.weight_decay);
     factor = static_cast<M>(a.state[kUpdateFactor]);
     nesterov = options.nesterov;
@@ -64,7 +64,7 @@ struct AdagradRule {
   M learning_rate, epsilon, weight_decay, factor;
 
   __device__ void Prepare(const UpdateArguments& a, const AdagradArguments& options) {
-    const double rate = a.learning_rates[TableRow(a)];
+    const double rate = LearningRate(a.state, a.learning_rates, a.table_rows);
     learning_rate = static_cast<M>(rate / (1 + (a.state[kAppliedSteps] - 1) * options.lr_decay));
     epsilon = static_cast<M>(options.epsilon);
     weight_decay = static_cast<M>(options.weight_decay);
@@ -82,12 +82,12 @@ struct LionRule {
   M beta1, beta2, keep1, keep2, keep, learning_rate, factor;
 
   __device__ void Prepare(const UpdateArguments& a, const LionArguments& options) {
-    const int64_t row = TableRow(a);
+    const int64_t row = UpdateRow(a.state, a.table_rows);
     beta1 = static_cast<M>(a.betas[2 * row]);
     beta2 = static_cast<M>(a.betas[2 * row + 1]);
     keep1 = M(1) - beta1;
     keep2 = M(1) - beta2;
-    learning_rate = static_cast<M>(a.learning_rates[row]);
+    learning_rate = static_cast<M>(LearningRate(a.state, a.learning_rates, a.table_rows));
     keep = M(1) - learning_rate * static_cast<M>(options.weight_decay);
     factor = static_cast<M>(a.state[kUpdateFactor]);
   }

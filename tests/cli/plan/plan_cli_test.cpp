@@ -128,5 +128,14 @@ TEST_F(PlanCommand, ThousandRanksTakeABlink) {
 #endif
 }
 
+TEST_F(PlanCommand, DynamicBatchingIsABudgetOfTokens) {
+  const std::string text = Run({Write(R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1,
+      "data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": true, "max_tokens": 4096,
+        "max_batch_size": 64}}}})"),
+                                "--model_name", "gpt-125m", "--num_gpus", "2", "--seq-length", "1024"});
+  ExpectContains(text, "up to 1,024 tokens a sequence, up to 4,096 a micro-batch, up to 32,768 a step");
+  ExpectContains(text, "dynamic batching: micro-batches of 1 to 64 sequences, lengths in multiples of 8");
+}
+
 }  // namespace
 }  // namespace trireme

@@ -1,10 +1,12 @@
 // The main job as a user runs it: text, config, two commands.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/data/indexed_writer.h"
 #include "tests/cli/train/train_command.h"
 
 namespace trireme::testing {
@@ -109,6 +111,47 @@ TEST(Train, NUM_08_TheFirstBadValueIsNamedWithUnitRankMicroBatchAndStep) {
   ASSERT_EQ(log.size(), 9u);
   EXPECT_EQ(log[7]["skipped"], 1);
   EXPECT_EQ(log[7]["lr"], log[8]["lr"]) << "a skipped step does not advance the rate";
+}
+
+// Documents of 2 to 60 tokens in micro-batches of at most 96, on two ranks, then on one.
+TEST(Train, DynamicBatchingTrainsDocumentsOfDifferentLengths) {
+  const TinyJob job;
+  {
+    data::IndexedWriter writer(job.Path("documents"), data::TokenTypeForVocab(257));
+    for (int document = 0; document < 200; ++document) {
+      std::vector<int32_t> ids;
+      for (int i = 0; i <= document * document % 60; ++i) ids.push_back((document + 3 * i) % 50);
+      ids.push_back(256);
+      writer.AddSequence(ids);
+      writer.EndDocument();
+    }
+    writer.Finish();
+  }
+  std::string config = kTinyConfig;
+  config.replace(config.find("\"train_micro_batch_size_per_gpu\": 2"), 35, R"("train_micro_batch_size_per_gpu": 1,
+  "data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": true, "max_tokens": 96,
+    "sequence_picking_order": "random", "lr_scaling_method": "sqrt"}}})");
+  job.WriteConfig("dynamic.json", config);
+  const auto train = [&](int ranks, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--vocab-size", "257"});
+    std::vector<std::string> words = job.Train(ranks, more, "dynamic.json");
+    std::ranges::replace(words, job.Path("text"), job.Path("documents"));
+    return RunTrireme(words);
+  };
+  const Outcome first = train(
+      2, {"--train-iters", "8", "--save", job.Path("ckpt"), "--eval-interval", "4", "--log-json", job.Path("a.jsonl")});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.err.find("dynamic batching: "), std::string::npos) << first.err;
+  EXPECT_NE(first.out.find("validation at step 8 | loss "), std::string::npos) << first.out;
+  const auto log = ReadLog(job.Path("a.jsonl"));
+  ASSERT_EQ(log.size(), 8u);
+  for (const nlohmann::json& step : log) EXPECT_LE(step["tokens"].get<double>(), 8 * 96);
+  EXPECT_NE(log[4]["tokens"], log[5]["tokens"]);
+  EXPECT_NE(log[6]["lr"], log[7]["lr"]);  // past the warm-up: the batch decides
+  EXPECT_LT(log[7]["loss"].get<double>(), log[0]["loss"].get<double>());
+  const Outcome second = train(1, {"--train-iters", "10", "--load", job.Path("ckpt")});
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.err.find("resumed data order"), std::string::npos) << second.err;
 }
 
 TEST(Train, FollowsDeepSpeedOverRealProcesses) {

@@ -52,6 +52,14 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   config.tensor_parallel = {run.tp, run.sequence_parallel};
   config.pipeline_parallel = {run.pp, run.virtual_stages, run.schedule, "parameters"};
   setup.sequence_length = 11;
+  if (run.max_tokens > 0) {
+    setup.sequence_length = 16;
+    config.batch = {run.global_batch, 1, run.global_batch / dp};
+    DynamicBatchingConfig& dynamic = config.data_efficiency.dynamic_batching;
+    dynamic.enabled = true;
+    dynamic.max_tokens = run.max_tokens;
+    dynamic.lr_scaling_method = run.scaling;
+  }
   setup.train_iters = run.steps;
   setup.recompute = run.recompute;
   config.recompute = run.activations;
@@ -142,7 +150,11 @@ void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses
     trainer.Load(run.load);
   }
   while (trainer.steps_finished() < run.steps) {
-    trainer.StartStep(SyntheticFill(trainer));
+    if (run.next) {
+      trainer.StartStep(run.next(trainer));
+    } else {
+      trainer.StartStep(SyntheticFill(trainer));
+    }
     const StepResult result = trainer.FinishStep();
     losses.push_back(result.loss);
     norms.push_back(std::isfinite(result.grad_norm) ? result.grad_norm : -1);

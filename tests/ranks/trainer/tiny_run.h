@@ -42,6 +42,10 @@ struct TinyRun {
   // What each communicator of the in-process world is wrapped into; host-staged for a GPU that ranks share.
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> carry = {};
   std::optional<OptimizerConfig> optimizer = {};  // instead of what `sgd` says
+  int64_t max_tokens = 0;  // above 0: dynamic batching; global_batch counts packs, accumulation follows from the ranks
+  RateScaling scaling = RateScaling::kNone;
+  // This rank's next step instead of SyntheticFill.
+  std::function<StepBatch(const Trainer&)> next = {};
 };
 
 using Weights = std::map<std::string, std::vector<double>>;  // logical tensors, vocabulary padding left out, held order

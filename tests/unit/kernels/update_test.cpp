@@ -95,6 +95,22 @@ TEST_P(UpdateTest, TablesFollowAppliedStepsAndSkippedStepsChangeNothing) {
   EXPECT_EQ(Slot(state, kAppliedSteps), 4);
 }
 
+// A step's factor is as good as a table that holds the product (powers of two: the same bits).
+TEST_P(UpdateTest, TheStepsFactorMultipliesTheLearningRate) {
+  const at::Tensor start = Random({5}).to(Master()), gradient = Random({5});
+  const at::Tensor betas = Tensor({0.9, 0.99}, at::kDouble).view({1, 2});
+  const auto updated = [&](double rate, double factor) {
+    const at::Tensor sgd = start.clone(), adam = start.clone(), m = start.clone(), v = start.abs(), state = State();
+    state[kTokens] = 1;
+    FinishStepStats(state, {.rate_factor = factor});
+    SgdUpdate(sgd, {}, gradient, {}, state, Tensor({rate}, at::kDouble), {});
+    AdamUpdate(adam, m, v, gradient, {}, state, Tensor({rate}, at::kDouble), betas, {.weight_decay = 0.1});
+    return at::cat({sgd, adam});
+  };
+  EXPECT_TRUE(at::equal(updated(0.25, 0.5), updated(0.125, 1)));
+  EXPECT_FALSE(at::equal(updated(0.25, 0.5), updated(0.25, 1)));
+}
+
 // Cut anywhere, with any tail, every element gets the same bits.
 TEST_P(UpdateTest, TailsEqualBodiesBitwise) {
   const int64_t count = 133;

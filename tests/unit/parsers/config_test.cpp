@@ -284,7 +284,7 @@ TEST(Config, SectionsThatAreRefusedPassWhenOff) {
   }
   // DeepSpeed looks at inner switches directly.
   EXPECT_EQ(
-      Keys{"CFG009 data_efficiency"},
+      Keys{"CFG009 data_efficiency.data_routing.random_ltd.enabled"},
       ErrorKeys(ParseKeys(R"("data_efficiency":{"enabled":false,"data_routing":{"random_ltd":{"enabled":true}}})")));
   EXPECT_EQ(
       Keys{},

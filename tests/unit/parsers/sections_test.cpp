@@ -10,6 +10,7 @@ using testing::Contains;
 using testing::ErrorKeys;
 using testing::Errors;
 using testing::Has;
+using testing::Parse;
 using testing::ParseKeys;
 using Keys = std::vector<std::string>;
 
@@ -372,6 +373,57 @@ TEST(PrecisionSections, ScaleChecksRunOnlyWithADynamicScale) {
   EXPECT_EQ(Keys{"CFG005 fp16"}, ErrorKeys(ParseKeys(R"("fp16":true)")));
   EXPECT_EQ(Keys{"CFG009 bf16.bf16_optimizer_states"},
             ErrorKeys(ParseKeys(R"("bf16":{"bf16_optimizer_states":true})")));
+}
+
+ParseResult DynamicBatching(const std::string& keys, const std::string& more = "") {
+  return ParseKeys("\"data_efficiency\": {\"seed\": 7, \"data_sampling\": {\"dynamic_batching\": {" + keys + "}}}" +
+                   more);
+}
+
+TEST(DataEfficiencySection, DynamicBatchingIsRead) {
+  const ParseResult off = ParseKeys(R"("data_efficiency":{"enabled":true})");
+  EXPECT_EQ(Keys{}, ErrorKeys(off));
+  EXPECT_FALSE(off.config.data_efficiency.dynamic_batching.enabled);
+  EXPECT_EQ(1234, off.config.data_efficiency.seed);
+  const ParseResult r =
+      DynamicBatching(R"("enabled":true,"max_tokens":4096,"lr_scaling_method":"sqrt","min_batch_size":2,
+                         "max_batch_size":64,"sequence_picking_order":"random","verbose":true,"metrics_path":"x")");
+  ASSERT_EQ(Keys{}, ErrorKeys(r));
+  const DataEfficiencyConfig& c = r.config.data_efficiency;
+  EXPECT_EQ(7, c.seed);
+  EXPECT_TRUE(c.dynamic_batching.enabled);
+  EXPECT_EQ(4096, c.dynamic_batching.max_tokens);
+  EXPECT_EQ(RateScaling::kSqrt, c.dynamic_batching.lr_scaling_method);
+  EXPECT_EQ(2, c.dynamic_batching.min_batch_size);
+  EXPECT_EQ(64, c.dynamic_batching.max_batch_size);
+  EXPECT_EQ(PickingOrder::kRandom, c.dynamic_batching.sequence_picking_order);
+  EXPECT_TRUE(Has(r, Severity::kNotice, "CFG010", "data_efficiency.data_sampling.dynamic_batching.metrics_path"));
+}
+
+TEST(DataEfficiencySection, DynamicBatchingIsChecked) {
+  const std::string at = "data_efficiency.data_sampling.dynamic_batching.";
+  EXPECT_EQ(Keys{"CFG036 " + at + "max_tokens"}, ErrorKeys(DynamicBatching(R"("enabled":true)")));
+  EXPECT_EQ(Keys{"CFG006 " + at + "max_batch_size"},
+            ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64,"min_batch_size":3,"max_batch_size":2)")));
+  EXPECT_EQ(Keys{"CFG012 " + at + "lr_scaling_method"},
+            ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64,"lr_scaling_method":"cubic")")));
+  EXPECT_EQ(Keys{"CFG012 " + at + "sequence_picking_order"},
+            ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64,"sequence_picking_order":"shuffled")")));
+  const ParseResult micro = Parse(R"({"train_micro_batch_size_per_gpu":4,"data_efficiency":{"data_sampling":
+      {"dynamic_batching":{"enabled":true,"max_tokens":64}}}})");
+  ASSERT_EQ(Keys{"CFG036 train_micro_batch_size_per_gpu"}, ErrorKeys(micro));
+  EXPECT_TRUE(Contains(Errors(micro)[0].fix, "set it to 1"));
+  EXPECT_EQ(Keys{"CFG036 trireme.loss_normalization"},
+            ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64)",
+                                      R"(,"trireme":{"loss_normalization":"per_microbatch"})")));
+}
+
+TEST(DataEfficiencySection, WhatChangesTrainingIsRefusedWhateverTheOuterSwitchSays) {
+  EXPECT_EQ(Keys{"CFG009 data_efficiency.data_sampling.curriculum_learning.enabled"},
+            ErrorKeys(ParseKeys(R"("data_efficiency":{"enabled":false,"data_sampling":{"curriculum_learning":
+                {"enabled":true,"curriculum_metrics":{}}}})")));
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("data_efficiency":{"data_sampling":{"curriculum_learning":
+                {"enabled":false,"curriculum_metrics":{}}}})")));
 }
 
 }  // namespace

@@ -79,6 +79,48 @@ TEST(Plan, BatchArithmetic) {
   EXPECT_EQ(plan.batch.tokens_per_step(), 480);
 }
 
+Config DynamicConfig(int64_t max_tokens, int64_t min_rows, std::optional<int64_t> max_rows) {
+  Config config;
+  config.batch = {6, 1, 6};
+  config.data_efficiency.dynamic_batching = {
+      .enabled = true, .max_tokens = max_tokens, .min_batch_size = min_rows, .max_batch_size = max_rows};
+  return config;
+}
+
+TEST(Plan, DynamicBatchesAreABudgetOfTokens) {
+  const ModelSpec model = ModelOf(SmallPlan{});
+  Config config = DynamicConfig(100, 1, std::nullopt);
+  const auto batch = [&](int64_t sequence) {
+    return MakePlan(config, model, {.world_size = config.tensor_parallel.tp_size, .sequence_length = sequence}).batch;
+  };
+  EXPECT_TRUE(batch(8).is_dynamic());
+  EXPECT_EQ(batch(8).tokens_per_micro_batch(), 100);
+  EXPECT_EQ(batch(8).tokens_per_step(), 600);
+  EXPECT_EQ(batch(8).dynamic.max_rows, 12);
+  EXPECT_EQ(batch(8).ids_per_micro_batch(), 112);
+  EXPECT_EQ(batch(8).sequence_length, 8);
+  config = DynamicConfig(14, 2, 3);  // two rows of the longest fit
+  EXPECT_EQ(batch(8).sequence_length, 7);
+  EXPECT_EQ(batch(8).dynamic.max_rows, 2);
+  config.tensor_parallel = {2, true};  // every length divides by 2
+  EXPECT_EQ(batch(8).sequence_length, 6);
+  EXPECT_EQ(batch(8).dynamic.length_multiple, 8);
+  config = DynamicConfig(2, 2, std::nullopt);
+  config.tensor_parallel = {2, true};
+  EXPECT_EQ(IdOf(config, model, 2), "PLN025");
+}
+
+TEST(Plan, DynamicBatchesNeedPositionsThatPaddingDoesNotChange) {
+  ModelSpec model = ModelOf(SmallPlan{});
+  model.family = Family::kLlama;
+  model.activation = Activation::kSilu;
+  model.rope.scaling = RopeSpec::Scaling::kDynamic;
+  model.rope.factor = 4;
+  const Config config = DynamicConfig(100, 1, std::nullopt);
+  EXPECT_EQ(IdOf(config, model, 1, model.max_position_embeddings), "");
+  EXPECT_EQ(IdOf(config, model, 1, model.max_position_embeddings + 1), "PLN025");
+}
+
 TEST(Plan, TypesOfTheRun) {
   SmallPlan small;
   Config config = ConfigOf(small);
