@@ -105,6 +105,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   parts.loss_scaling = LossScalingOf(setup_.config);
   parts.holds_skips = setup_.config.trireme.find_bad_value;
   parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
+  parts.before_instruction = setup_.before_instruction;
   executor_ = std::make_unique<Executor>(parts, MakeUnits(plan_, setup_.modules, world_.device), std::move(train),
                                          std::move(eval));
   BroadcastBuffers(setup_.modules, world_);

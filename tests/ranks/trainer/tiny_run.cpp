@@ -21,7 +21,7 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   model.num_attention_heads = model.num_key_value_heads = run.heads;
   model.intermediate_size = 96;
   model.vocab_size = 61;
-  model.padded_vocab_size = 64 * run.tp;
+  model.padded_vocab_size = (64 + run.tp - 1) / run.tp * run.tp;  // every tp rank has tokens, the last one padding too
   model.max_position_embeddings = 16;
   model.tie_word_embeddings = run.tied;
   if (run.model) model = *run.model;
@@ -69,6 +69,11 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   setup.inject_values = run.inject_values;
   config.trireme.check_replicas_every = run.check_replicas_every;
   config.trireme.find_bad_value = run.find_bad_value;
+  if (run.before_instruction) {
+    setup.before_instruction = [run, rank](const Instruction& instruction) {
+      run.before_instruction(rank, instruction);
+    };
+  }
   return setup;
 }
 

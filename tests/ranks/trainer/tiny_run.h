@@ -46,6 +46,7 @@ struct TinyRun {
   RateScaling scaling = RateScaling::kNone;
   // This rank's next step instead of SyntheticFill.
   std::function<StepBatch(const Trainer&)> next = {};
+  std::function<void(int rank, const Instruction&)> before_instruction = {};  // on the lane where it runs
 };
 
 using Weights = std::map<std::string, std::vector<double>>;  // logical tensors, vocabulary padding left out, held order

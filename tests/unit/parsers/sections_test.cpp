@@ -402,7 +402,7 @@ TEST(DataEfficiencySection, DynamicBatchingIsRead) {
 
 TEST(DataEfficiencySection, DynamicBatchingIsChecked) {
   const std::string at = "data_efficiency.data_sampling.dynamic_batching.";
-  EXPECT_EQ(Keys{"CFG036 " + at + "max_tokens"}, ErrorKeys(DynamicBatching(R"("enabled":true)")));
+  EXPECT_EQ(Keys{"CFG037 " + at + "max_tokens"}, ErrorKeys(DynamicBatching(R"("enabled":true)")));
   EXPECT_EQ(Keys{"CFG006 " + at + "max_batch_size"},
             ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64,"min_batch_size":3,"max_batch_size":2)")));
   EXPECT_EQ(Keys{"CFG012 " + at + "lr_scaling_method"},
@@ -411,9 +411,9 @@ TEST(DataEfficiencySection, DynamicBatchingIsChecked) {
             ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64,"sequence_picking_order":"shuffled")")));
   const ParseResult micro = Parse(R"({"train_micro_batch_size_per_gpu":4,"data_efficiency":{"data_sampling":
       {"dynamic_batching":{"enabled":true,"max_tokens":64}}}})");
-  ASSERT_EQ(Keys{"CFG036 train_micro_batch_size_per_gpu"}, ErrorKeys(micro));
+  ASSERT_EQ(Keys{"CFG037 train_micro_batch_size_per_gpu"}, ErrorKeys(micro));
   EXPECT_TRUE(Contains(Errors(micro)[0].fix, "set it to 1"));
-  EXPECT_EQ(Keys{"CFG036 trireme.loss_normalization"},
+  EXPECT_EQ(Keys{"CFG037 trireme.loss_normalization"},
             ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64)",
                                       R"(,"trireme":{"loss_normalization":"per_microbatch"})")));
 }
