@@ -124,8 +124,8 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
   const auto both = [&](int64_t TrafficAccount::*kind) {
     return per_step.*kind + per_micro_batch.*kind / micro_batches * plan.batch.num_micro_batches;
   };
-  return {both(&TrafficAccount::gather), both(&TrafficAccount::reduce), both(&TrafficAccount::transfer),
-          both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down), both(&TrafficAccount::up)};
+  return {both(&TrafficAccount::gather),          both(&TrafficAccount::reduce), both(&TrafficAccount::transfer),
+          both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down),   both(&TrafficAccount::up)};
 }
 
 // From here on the arena repeats: a pipeline must have filled up, and its virtual stages need whole groups.

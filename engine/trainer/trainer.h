@@ -77,9 +77,9 @@ class Trainer {
   // As of the last finished step, or of the checkpoint.
   int64_t applied_steps() const { return applied_steps_; }
   int64_t skipped_steps() const { return skipped_steps_; }
-  const SkipCounts& skips() const { return watch_.skips(); }               // of this run
+  const SkipCounts& skips() const { return watch_.skips(); }  // of this run
   int64_t skips_in_a_row() const { return watch_.skips_in_a_row(); }
-  int64_t clipped_steps() const { return watch_.clipped_steps(); }  // of this run
+  int64_t clipped_steps() const { return watch_.clipped_steps(); }         // of this run
   const std::string& first_bad_value() const { return first_bad_value_; }  // of the last step that was looked at
   double loss_scale() const { return watch_.loss_scale(); }                // of the step after the last finished one
 

@@ -117,11 +117,12 @@ void Backend<CpuDevice>::LionUpdate(const at::Tensor& master, const at::Tensor& 
   if (slots[kSkip] != 0) return;
   const int64_t row = UpdateRow(slots, learning_rates.numel());
   ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
-    const LionStep<M> step{.beta1 = static_cast<M>(Data<double>(betas)[2 * row]),
-                           .beta2 = static_cast<M>(Data<double>(betas)[2 * row + 1]),
-                           .learning_rate = static_cast<M>(LearningRate(slots, Data<double>(learning_rates), learning_rates.numel())),
-                           .weight_decay = static_cast<M>(options.weight_decay),
-                           .gradient_factor = static_cast<M>(slots[kUpdateFactor])};
+    const LionStep<M> step{
+        .beta1 = static_cast<M>(Data<double>(betas)[2 * row]),
+        .beta2 = static_cast<M>(Data<double>(betas)[2 * row + 1]),
+        .learning_rate = static_cast<M>(LearningRate(slots, Data<double>(learning_rates), learning_rates.numel())),
+        .weight_decay = static_cast<M>(options.weight_decay),
+        .gradient_factor = static_cast<M>(slots[kUpdateFactor])};
     Parallel(master.numel(), 4, [&](int64_t begin, int64_t end) {
       W* out = Data<W>(weights);
       AtLevel([&](auto level) {

@@ -16,8 +16,8 @@ struct TinyRun {
   int world = 1, zero_stage = 0;
   int64_t accumulation = 1, global_batch = 18, steps = 12;
   bool fp64 = true, sgd = false, tied = true, bf16 = false;
-  double clip = 0;        // 0: off
-  int64_t bucket = 3000;  // elements: several units a bucket, several buckets a model
+  double clip = 0;                         // 0: off
+  int64_t bucket = 3000;                   // elements: several units a bucket, several buckets a model
   Recompute recompute = Recompute::kNone;  // where `activations` says nothing
   RecomputeConfig activations = {};
   bool evaluates = false;  // an evaluation after every second step
