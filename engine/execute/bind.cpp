@@ -143,13 +143,14 @@ std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled)
         }
         break;
       case Op::kTpSplit:
-        bound.whole = View(source.reads.at(0)).view({-1});
-        bound.part = View(source.writes.at(0));
-        bound.whole = bound.whole.narrow(0, parts_.tp->rank() * bound.part.numel(), bound.part.numel());
+        bound.kept_whole = View(source.reads.at(0)).view({-1});
+        bound.kept_part = View(source.writes.at(0));
+        bound.kept_whole =
+            bound.kept_whole.narrow(0, parts_.tp->rank() * bound.kept_part.numel(), bound.kept_part.numel());
         break;
       case Op::kTpGather:
-        bound.part = View(source.reads.at(0));
-        bound.whole = View(source.writes.at(0)).view({-1});
+        bound.kept_part = View(source.reads.at(0));
+        bound.kept_whole = View(source.writes.at(0)).view({-1});
         break;
       case Op::kGather:
         for (const BufferUse& use : source.writes) {

@@ -256,10 +256,10 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
       RunTransfers(bound, step, stream);
       break;
     case Op::kTpSplit:
-      kernels::CastCopy(bound.whole, bound.part);
+      kernels::CastCopy(bound.kept_whole, bound.kept_part);
       break;
     case Op::kTpGather:
-      tensor_parallel_->AllGather(bound.part, bound.whole);
+      tensor_parallel_->AllGather(bound.kept_part, bound.kept_whole);
       tensor_parallel_->Wait();
       break;
     case Op::kTpReduce:

@@ -171,7 +171,7 @@ void ParseActivations(SectionReader& root, const TrainFlags& flags, Config& conf
   c.partition_activations = c.partition_activations || flags.distribute_saved_activations;
   in.RejectUnread(kKnown);
   JoinFlags(root, flags, c);
-  if (c.runs.empty() && c.layers_per_checkpoint > 0) c.runs = {{Recompute::kFull, 0}};
+  if (c.runs.empty() && c.layers_per_checkpoint > 0) c.runs.push_back({Recompute::kFull, 0});
   root.Record("trireme.recompute", TextOf(c),
               !flags.recompute_granularity.empty() ? "--recompute-granularity"
               : c.runs.empty()                     ? "default"

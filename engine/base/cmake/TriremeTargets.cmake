@@ -2,7 +2,7 @@
 # -Wno-restrict: GCC 12 warns falsely on std::string in inlined code (GCC bug 105651). GCC 13 does so on fmt's buffers (array-bounds, stringop-overflow)
 # and on references to what outlives a call (dangling-reference; GCC bug 107532).
 set(_trireme_warnings -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-restrict -Wno-array-bounds
-  -Wno-stringop-overflow -Wno-dangling-reference)
+  -Wno-stringop-overflow -Wno-stringop-overread -Wno-dangling-reference)
 if(TRIREME_WERROR)
   list(APPEND _trireme_warnings -Werror)
 endif()

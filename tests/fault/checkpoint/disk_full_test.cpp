@@ -20,8 +20,8 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::InChild;
-using testing::OwnMountNamespace;
+using trireme::testing::InChild;
+using trireme::testing::OwnMountNamespace;
 using testing::SaveRequest;
 using testing::TemporaryRoot;
 

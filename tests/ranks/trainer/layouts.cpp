@@ -19,7 +19,7 @@ constexpr int64_t kSamples = 24, kTokens = 11, kVocabulary = 61;
 constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::kOneForwardOneBackward, PipelineSchedule::kGPipe,
                                            PipelineSchedule::kZeroBubble};
 constexpr Offload kOffloads[] = {Offload::kNone, Offload::kOptimizer, Offload::kOptimizerAndWeights};
-constexpr Recompute kRecomputes[] = {Recompute::kNone, Recompute::kFull};
+constexpr Recompute kRecomputes[] = {Recompute::kNone, Recompute::kCheap, Recompute::kFull};
 
 ModelSpec SpecOf(TinyModel model, int64_t tp) {
   ModelSpec spec;
@@ -135,7 +135,10 @@ std::string Name(TinyModel model) {
   return kNames[static_cast<size_t>(model)];
 }
 
-std::string Name(Recompute recompute) { return recompute == Recompute::kNone ? "keep" : "full"; }
+std::string Name(Recompute recompute) {
+  constexpr const char* kNames[] = {"keep", "cheap", "full"};
+  return kNames[static_cast<size_t>(recompute)];
+}
 
 std::string Name(Offload offload) {
   constexpr const char* kNames[] = {"", "optimizer", "optimizer, weights"};

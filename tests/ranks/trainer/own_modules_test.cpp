@@ -159,7 +159,7 @@ TEST(OwnModules, EvaluationChangesNothing) {
   run.zero_stage = 3;
   const Curve without = Train(run);
   run.evaluates = true;
-  ExpectTrainsAlike(Train(run), without, 0);
+  ExpectTrainsAlike(Train(run), without, {0, 0, 0});
 }
 
 TEST(OwnModules, Bf16FollowsFp64) {
@@ -185,7 +185,7 @@ TEST(OwnModules, DropoutIsTheSameUnderRecomputation) {
     run.zero_stage = 3;
     const Curve kept = Train(run);
     run.recompute = Recompute::kFull;
-    ExpectTrainsAlike(Train(run), kept, 0);
+    ExpectTrainsAlike(Train(run), kept, {0, 0, 0});
     EXPECT_GT(RelativeDifference(kept.losses, OneRank("All").losses), 1e-6);
   }
 }
