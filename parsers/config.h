@@ -106,6 +106,31 @@ struct DataTypesConfig {
   std::optional<DType> grad_accum_dtype;  // absent: see GradAccumDType
 };
 
+// Where states lie that the device has no room for. kNvme: a file of this rank.
+enum class OffloadDevice { kNone, kCpu, kNvme };
+
+// zero_optimization.offload_optimizer, stages 1 to 3 (docs/offload.md): masters, moments and the update.
+struct OffloadOptimizerConfig {
+  OffloadDevice device = OffloadDevice::kNone;
+  std::string nvme_path;     // kNvme: folder of the files
+  bool pin_memory = true;    // host buffers that the device copies from and to are page-locked
+  int64_t buffer_count = 4;  // kNvme: buffers of states on their way
+  bool pipeline_read = false;
+  bool pipeline_write = false;
+  bool fast_init = false;
+  double ratio = 1;  // of the elements: so much is updated on the CPU, by whole units
+};
+
+// zero_optimization.offload_param, stage 3: the own shards of the weights.
+struct OffloadParamConfig {
+  OffloadDevice device = OffloadDevice::kNone;
+  std::string nvme_path;
+  bool pin_memory = true;
+  int64_t buffer_count = 5;
+  int64_t buffer_size = 100'000'000;   // elements
+  int64_t max_in_cpu = 1'000'000'000;  // elements
+};
+
 // Bucket and threshold keys count elements, not bytes.
 struct ZeroConfig {
   int zero_stage = 0;  // JSON key: stage. 0 off; 1 shards optimizer states; 2 also gradients; 3 also parameters
@@ -123,6 +148,8 @@ struct ZeroConfig {
   int64_t stage3_max_live_parameters = 1'000'000'000;
   int64_t stage3_max_reuse_distance = 1'000'000'000;
   bool stage3_gather_16bit_weights_on_model_save = false;
+  OffloadOptimizerConfig offload_optimizer;  // resolved: kNone where it has no effect
+  OffloadParamConfig offload_param;
 };
 
 // How blocks move between memory and disk under offload to NVMe. Sizes in bytes.

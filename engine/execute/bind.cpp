@@ -25,8 +25,8 @@ void FindPieces(const CompiledProgram& program, int64_t num_micro_batches, std::
       const bool of_backward =
           instruction.op == Op::kBackward || instruction.op == Op::kRecompute || instruction.op == Op::kReduce;
       if (instruction.micro_batch == m && of_backward) forward = i;
-      if (instruction.op == Op::kStepStats || (instruction.micro_batch > m && instruction.op != Op::kGather))
-        backward = i;
+      const bool ahead = instruction.op == Op::kGather || instruction.op == Op::kCopyUp;
+      if (instruction.op == Op::kStepStats || (instruction.micro_batch > m && !ahead)) backward = i;
     }
     forward_end.push_back(std::min(forward, backward));
     backward_end.push_back(backward);
@@ -46,20 +46,23 @@ at::Tensor Executor::View(const BufferUse& use) const {
       return state.masters(u);
     case BufferKind::kGradientSum:
       return state.gradient_sum(u);
+    case BufferKind::kHostGradient:
+      return state.host_gradient(u);
     case BufferKind::kStepState:
       return state.step_state();
     default:
       break;
   }
+  const at::Tensor& whole_arena = InHostArena(use.key.kind) ? host_arena_ : arena_;
   const int64_t tokens = plan.boundary_tokens(), hidden = plan.model.hidden_size;
   const auto arena = [&](DType dtype, at::IntArrayRef shape) {
     int64_t elements = 1;
     for (const int64_t extent : shape) elements *= extent;
     const int64_t bytes = elements * SizeOf(dtype);
-    TRIREME_CHECK(bytes <= use.bytes && use.offset + bytes <= arena_.numel(),
+    TRIREME_CHECK(bytes <= use.bytes && use.offset + bytes <= whole_arena.numel(),
                   Describe(use.key) + " needs " + std::to_string(bytes) + " bytes, the program gave it " +
                       std::to_string(use.bytes));
-    return arena_.narrow(0, use.offset, bytes).view(ScalarTypeOf(dtype)).view(shape);
+    return whole_arena.narrow(0, use.offset, bytes).view(ScalarTypeOf(dtype)).view(shape);
   };
   const auto unit = [&]() -> const UnitLayout& { return plan.units[static_cast<size_t>(u)]; };
   switch (use.key.kind) {
@@ -77,10 +80,19 @@ at::Tensor Executor::View(const BufferUse& use) const {
       return arena(plan.dtypes.accumulate, {unit().padded_elements});
     case BufferKind::kStaging:
       return arena(plan.dtypes.communicate, {use.key.slot == 0 ? unit().shard_elements : unit().padded_elements});
+    case BufferKind::kShard:
+    case BufferKind::kHostWeights:
+      return arena(plan.dtypes.compute, {state.own_elements(u)});
     default:
       TRIREME_CHECK(false, "no view of " + Describe(use.key));
       return {};
   }
+}
+
+at::Tensor Executor::OwnView(const BufferUse& use) const {
+  if (use.key.kind == BufferKind::kWeights) return parts_.state->own_weights(use.key.unit);
+  if (use.key.kind == BufferKind::kGradientSum) return parts_.state->own_gradient(use.key.unit);
+  return View(use);
 }
 
 Saved* Executor::SavedOf(const BufferUse& use) {
@@ -129,6 +141,18 @@ std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled)
         for (const BufferUse& use : source.writes) {
           if (use.key.kind == BufferKind::kGathered) bound.gathered.push_back(View(use));
         }
+        for (const BufferUse& use : source.reads) {
+          if (use.key.kind == BufferKind::kShard) bound.shards.push_back(View(use));
+        }
+        break;
+      case Op::kUpdate:
+        for (const BufferUse& use : source.writes) {
+          if (!IsPersistent(use.key.kind)) bound.made.push_back(View(use));
+        }
+        break;
+      case Op::kCopyDown:
+      case Op::kCopyUp:
+        if (!CopiesState(source.instruction)) BindCopy(source, bound);
         break;
       default:
         break;
@@ -190,6 +214,16 @@ void Executor::BindUnit(const CompiledInstruction& source, Bound& bound) {
       bound.zero_all = args.add_gradients = true;
       bound.zero_gaps = false;
     }
+  }
+}
+
+// A unit has one buffer on either side; StepState may stand among them to order Programs (make_program.h).
+void Executor::BindCopy(const CompiledInstruction& source, Bound& bound) const {
+  for (int u = source.instruction.units.first; u <= source.instruction.units.last; ++u) {
+    const auto of_unit = [u](const BufferUse& use) { return use.key.unit == u; };
+    const auto from = std::ranges::find_if(source.reads, of_unit), to = std::ranges::find_if(source.writes, of_unit);
+    TRIREME_CHECK(from != source.reads.end() && to != source.writes.end(), "a copy has a source and a destination");
+    bound.copies.push_back({OwnView(*from), OwnView(*to)});
   }
 }
 

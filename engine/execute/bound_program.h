@@ -18,7 +18,7 @@ struct Executor::Slot {
   int64_t number = -1;
   std::chrono::steady_clock::time_point completed;
   Ticket done;                          // CopyDown
-  at::Tensor host_state;                // double [kStepStateSize], pinned on GPUs
+  at::Tensor host_state;                // double [kStepStateSize], pinned on GPUs: kHostState too
   std::vector<at::Tensor> host_tokens;  // GPUs: pinned, one a micro-batch
 };
 
@@ -38,6 +38,10 @@ struct Executor::PostedTransfer {
   at::Tensor tensor;
 };
 
+struct Executor::Copy {
+  at::Tensor from, to;
+};
+
 struct Executor::Bound {
   const CompiledInstruction* compiled = nullptr;
   ProgramKind program_kind = ProgramKind::kTrain;
@@ -48,6 +52,9 @@ struct Executor::Bound {
   bool resets_evaluation = false;                  // first head of an evaluation
   bool drops_pool = false;                         // the saved tensors of LibTorch end here
   std::vector<at::Tensor> gathered;                // Gather at ZeRO 3, one a unit
+  std::vector<at::Tensor> shards;                  // its source with offload_param, one a unit
+  std::vector<at::Tensor> made;                    // Update whose weights lie elsewhere, one a unit
+  std::vector<Copy> copies;                        // CopyDown, CopyUp of units
   std::vector<ReducedUnit> reduced;                // Reduce, one a unit
   std::vector<at::Tensor> replicated;              // TpReduce: gradients of what every tp rank has whole
   std::vector<PostedTransfer> transfers;           // Send, Recv: of the whole post, at its first instruction

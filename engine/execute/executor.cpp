@@ -13,16 +13,16 @@
 #include "engine/execute/bound_program.h"
 #include "engine/execute/tensor_lane.h"
 #include "engine/kernels/kernels.h"
+#include "engine/zero/host_memory.h"
 
 namespace trireme {
 namespace {
 
 constexpr size_t kSlots = 4;
 
+// Of a persistent buffer; unit -1 is the rank's.
 size_t UseIndex(const BufferKey& key, int num_units) {
-  return key.kind == BufferKind::kStepState
-             ? 0
-             : 1 + static_cast<size_t>(key.kind) * static_cast<size_t>(num_units) + static_cast<size_t>(key.unit);
+  return static_cast<size_t>(key.kind) * static_cast<size_t>(num_units + 1) + static_cast<size_t>(key.unit + 1);
 }
 
 void JoinInto(LaneWaits& waits, const LaneWaits& others) {
@@ -52,7 +52,9 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
     }
   }
   workspace_ = at::empty({std::max<int64_t>(1, WorkspaceBytes(plan, parts_.state->pp_rank()))}, bytes);
-  last_use_.resize(1 + static_cast<size_t>(BufferKind::kStepState) * plan.units.size());
+  const int64_t host_bytes = std::max(train.host_arena_bytes, eval.host_arena_bytes);
+  if (host_bytes > 0) host_arena_ = HostFlat(host_bytes, at::kByte, plan.pin_memory && device.is_cuda());
+  last_use_.resize((static_cast<size_t>(BufferKind::kStepState) + 1) * (plan.units.size() + 1));
   train_ = Bind(std::move(train));
   eval_ = Bind(std::move(eval));
   for (size_t slot = 0; slot < kSlots; ++slot) {
@@ -79,6 +81,7 @@ Executor::~Executor() {
 
 int64_t Executor::arena_bytes() const { return arena_.numel(); }
 int64_t Executor::workspace_bytes() const { return workspace_.numel(); }
+int64_t Executor::host_arena_bytes() const { return host_arena_.defined() ? host_arena_.numel() : 0; }
 
 int64_t Executor::Run(ProgramKind kind, StepInputs inputs) {
   BoundProgram& program = kind == ProgramKind::kTrain ? *train_ : *eval_;
@@ -145,7 +148,7 @@ void Executor::Issue(BoundProgram& program, size_t end) {
       program.tickets[program.next] = ticket;
       NoteUses(*program.instructions[program.next]->compiled, ticket);
     }
-    if (compiled.instruction.op == Op::kCopyDown) slot.done = ticket;
+    if (CopiesState(compiled.instruction)) slot.done = ticket;
   }
   CheckHealth();
 }
@@ -227,7 +230,8 @@ int64_t Executor::StepPiece() {
 
 void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
   const at::NoGradGuard no_grad;
-  const c10::OptionalDeviceGuard device(parts_.state->device());
+  c10::OptionalDeviceGuard device;
+  if (work.instruction->instruction.lane != Lane::kCpu) device.reset_device(parts_.state->device());
   Bound& bound = *static_cast<Bound*>(work.bound);
   StepContext& step = *work.step;
   const Instruction& instruction = work.instruction->instruction;
@@ -266,11 +270,11 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
       RunStepStats(bound, step, stream);
       break;
     case Op::kUpdate:
-      for (int u = instruction.units.first; u <= instruction.units.last; ++u) parts_.updater->Update(*parts_.state, u);
+      RunUpdate(bound, step);
       break;
     case Op::kCopyDown:
-      step.slot->host_state.copy_(parts_.state->step_state(), /*non_blocking=*/true);
-      StampWhenDone(stream, &step.slot->completed);
+    case Op::kCopyUp:
+      RunCopies(bound, step, stream);
       break;
   }
   if (tracer != nullptr) tracer->End(token, stream);
@@ -329,13 +333,33 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
   if (bound.drops_pool && args.saved != nullptr) args.saved->pool.clear();
 }
 
+void Executor::RunUpdate(const Bound& bound, const StepContext& step) {
+  const Instruction& instruction = bound.compiled->instruction;
+  const at::Tensor& scalars =
+      instruction.lane == Lane::kCpu ? step.slot->host_state : parts_.state->step_state();
+  for (int u = instruction.units.first; u <= instruction.units.last; ++u) {
+    const at::Tensor made =
+        bound.made.empty() ? at::Tensor() : bound.made[static_cast<size_t>(u - instruction.units.first)];
+    parts_.updater->Update(*parts_.state, u, scalars, made);
+  }
+}
+
+void Executor::RunCopies(const Bound& bound, StepContext& step, CommStream stream) {
+  for (const Copy& copy : bound.copies) copy.to.copy_(copy.from, /*non_blocking=*/true);
+  if (!CopiesState(bound.compiled->instruction)) return;
+  step.slot->host_state.copy_(parts_.state->step_state(), /*non_blocking=*/true);
+  StampWhenDone(stream, &step.slot->completed);
+}
+
 void Executor::RunGather(const Bound& bound, CommStream stream) {
   const UnitRange units = bound.compiled->instruction.units;
   parts_.dp->GroupStart();
   for (int u = units.first; u <= units.last; ++u) {
     const at::Tensor& whole =
         bound.gathered.empty() ? parts_.state->weights(u) : bound.gathered[static_cast<size_t>(u - units.first)];
-    parts_.dp->AllGather(parts_.state->own_weights(u), whole, stream);
+    const at::Tensor& own =
+        bound.shards.empty() ? parts_.state->own_weights(u) : bound.shards[static_cast<size_t>(u - units.first)];
+    parts_.dp->AllGather(own, whole, stream);
   }
   parts_.dp->GroupEnd();
 }

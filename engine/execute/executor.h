@@ -86,11 +86,13 @@ class Executor {
   void set_tracer(std::shared_ptr<Tracer> tracer) { parts_.tracer = std::move(tracer); }  // after Drain
   int64_t arena_bytes() const;
   int64_t workspace_bytes() const;
+  int64_t host_arena_bytes() const;  // 0 where nothing is offloaded
 
   struct Bound;  // bound_program.h
   struct BoundProgram;
   struct ReducedUnit;
   struct PostedTransfer;
+  struct Copy;
   struct Slot;
 
  private:
@@ -98,8 +100,10 @@ class Executor {
   void BindUnit(const CompiledInstruction& source, Bound& bound);
   void BindTransfer(const CompiledInstruction& source, BoundProgram& program);
   void BindReduce(const CompiledInstruction& source, Bound& bound);
+  void BindCopy(const CompiledInstruction& source, Bound& bound) const;
   Saved* SavedOf(const BufferUse& use);
   at::Tensor View(const BufferUse& use) const;
+  at::Tensor OwnView(const BufferUse& use) const;  // of the rank's own part
   int64_t StartRun(BoundProgram& program, StepInputs inputs);
   void Issue(BoundProgram& program, size_t end);
   LaneWaits WaitsOf(const BoundProgram& program, const CompiledInstruction& instruction) const;
@@ -109,6 +113,8 @@ class Executor {
   void RunLoad(const Bound& bound, StepContext& step, CommStream stream);
   DropoutArgs DropoutOf(const StepContext& step, int64_t micro_batch) const;
   void RunUnit(Bound& bound, const StepContext& step);
+  void RunUpdate(const Bound& bound, const StepContext& step);
+  void RunCopies(const Bound& bound, StepContext& step, CommStream stream);
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
@@ -123,7 +129,7 @@ class Executor {
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<TensorParallel> tensor_parallel_;             // null at tp 1
   std::vector<std::vector<std::pair<int64_t, int64_t>>> gaps_;  // of each unit's flat buffer: begin, count
-  at::Tensor arena_, workspace_;
+  at::Tensor arena_, host_arena_, workspace_;
   std::map<std::pair<BufferKey, int64_t>, std::unique_ptr<Saved>>
       saved_;  // by key and offset: one a life of the buffer
   std::unique_ptr<BoundProgram> train_, eval_;

@@ -32,6 +32,7 @@ struct Tracer::Clock {
   }
 #ifdef TRIREME_HAS_CUDA
   cudaEvent_t origin = nullptr;
+  double origin_us = 0;  // when it was recorded
 #endif
 };
 
@@ -57,32 +58,44 @@ Tracer::Tracer(int rank, bool cuda, const Plan& plan) : rank_(rank), plan_(plan)
 
 Tracer::~Tracer() = default;
 
+// No call of CUDA is made under the lock that a lane on the host takes: it might wait for that lane.
+void Tracer::SetOrigin([[maybe_unused]] CommStream stream) {
+#ifdef TRIREME_HAS_CUDA
+  if (clock_->origin != nullptr) return;
+  clock_->origin_us = clock_->Now();
+  clock_->origin = RecordEvent(stream);
+#endif
+}
+
 size_t Tracer::Begin(const Instruction& instruction, int64_t step, CommStream stream) {
   auto event = std::make_unique<Event>();
   event->instruction = instruction;
   event->step = step;
   event->begin_us = clock_->Now();
-  const std::lock_guard lock(mutex_);
 #ifdef TRIREME_HAS_CUDA
-  if (clock_->cuda) {
-    if (clock_->origin == nullptr) clock_->origin = RecordEvent(stream);
+  if (clock_->cuda && stream != nullptr) {
+    SetOrigin(stream);
     event->begin = RecordEvent(stream);
   }
 #else
   (void)stream;
 #endif
+  const std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
   return events_.size() - 1;
 }
 
 void Tracer::End(size_t token, CommStream stream) {
+#ifdef TRIREME_HAS_CUDA
+  cudaEvent_t end = clock_->cuda && stream != nullptr ? RecordEvent(stream) : nullptr;
+#else
+  (void)stream;
+#endif
   const std::lock_guard lock(mutex_);
   Event& event = *events_[token];
   event.end_us = clock_->Now();
 #ifdef TRIREME_HAS_CUDA
-  if (clock_->cuda) event.end = RecordEvent(stream);
-#else
-  (void)stream;
+  event.end = end;
 #endif
 }
 
@@ -108,6 +121,9 @@ void Tracer::Write(const std::filesystem::path& path) {
       cudaEventDestroy(event.begin);
       cudaEventDestroy(event.end);
       event.begin = event.end = nullptr;
+    } else if (clock_->cuda && clock_->origin != nullptr) {  // of a lane on the host
+      event.begin_us -= clock_->origin_us;
+      event.end_us -= clock_->origin_us;
     }
 #endif
     const Instruction& i = event.instruction;

@@ -16,7 +16,7 @@ namespace trireme {
 
 class Tracer {
  public:
-  // `cuda`: times are taken by events on the lane's stream; else by the clock of the lane's thread.
+  // `cuda`: times are taken by events on the lane's stream; without a stream by the clock of the lane's thread.
   Tracer(int rank, bool cuda, const Plan& plan);
   ~Tracer();
 
@@ -28,6 +28,7 @@ class Tracer {
   void Write(const std::filesystem::path& path);
 
  private:
+  void SetOrigin(CommStream stream);
   struct Event;
   struct Clock;
   int rank_;

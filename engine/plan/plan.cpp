@@ -179,6 +179,22 @@ void CountOwnParameters(Plan& plan) {
   }
 }
 
+// Of each stage the last units, whose gradients are ready first, until they hold `ratio` of its elements. A unit that
+// two ranks hold (a tied weight's) is in the same place on both.
+void PlaceOptimizer(Plan& plan, double ratio) {
+  for (const UnitRange& stage : plan.stages) {
+    double left = 0;
+    for (int u = stage.first; u <= stage.last; ++u) {
+      left += ratio * static_cast<double>(plan.units[static_cast<size_t>(u)].padded_elements);
+    }
+    for (int u = stage.last; u >= stage.first && left > 0; --u) {
+      UnitLayout& unit = plan.units[static_cast<size_t>(u)];
+      unit.optimizer_on_host = true;
+      left -= static_cast<double>(unit.padded_elements);
+    }
+  }
+}
+
 int MomentsOf(const OptimizerConfig& optimizer) {
   if (optimizer.type != OptimizerType::kSgd) return 2;
   return optimizer.momentum != 0 ? 1 : 0;
@@ -191,6 +207,8 @@ int Plan::StageOf(int unit) const {
   while (stages[static_cast<size_t>(stage)].last < unit) ++stage;
   return stage;
 }
+
+bool Plan::offloads() const { return weights_on_host || std::ranges::any_of(units, &UnitLayout::optimizer_on_host); }
 
 std::vector<int> Plan::UnitsOf(int pp_rank) const {
   std::vector<int> held;
@@ -233,7 +251,9 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.batch = plan_parts::MakeBatchPlan(config, plan.topology, inputs.sequence_length);
   plan.dtypes = ResolveDTypes(config, inputs.fp64);
   plan.zero_stage = config.zero_optimization.zero_stage;
-  plan.effective_zero_stage = plan.topology.dp_size > 1 ? plan.zero_stage : 0;
+  const ZeroConfig& zero = config.zero_optimization;
+  plan.weights_on_host = zero.offload_param.device != OffloadDevice::kNone && plan.zero_stage == 3;
+  plan.effective_zero_stage = plan.topology.dp_size > 1 || plan.weights_on_host ? plan.zero_stage : 0;
   plan.moments_per_element = MomentsOf(config.optimizer);
   plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
   plan.recompute = inputs.recompute;
@@ -250,7 +270,11 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.virtual_stages = static_cast<int>(config.pipeline_parallel.virtual_stages);
   plan.stages = plan_parts::MakeStages(plan.units, config.pipeline_parallel);
   CheckPipeline(plan);
-  plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, config.zero_optimization, plan.effective_zero_stage);
+  plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, zero, plan.effective_zero_stage);
+  if (zero.offload_optimizer.device != OffloadDevice::kNone && plan.zero_stage >= 1) {
+    PlaceOptimizer(plan, zero.offload_optimizer.ratio);
+  }
+  plan.pin_memory = zero.offload_optimizer.pin_memory && zero.offload_param.pin_memory;
   plan.num_parameters = NumParameters(model);
   if (!inputs.own_units.empty()) CountOwnParameters(plan);
   return plan;

@@ -52,9 +52,10 @@ struct Segment {
 struct UnitLayout {
   UnitSpec spec;
   std::vector<Segment> segments;
-  int64_t elements = 0;         // sum of the segments (each begins at a multiple of kSegmentAlignment)
-  int64_t padded_elements = 0;  // multiple of dp_size * kShardAlignment
-  int64_t shard_elements = 0;   // padded_elements / dp_size
+  int64_t elements = 0;            // sum of the segments (each begins at a multiple of kSegmentAlignment)
+  int64_t padded_elements = 0;     // multiple of dp_size * kShardAlignment
+  int64_t shard_elements = 0;      // padded_elements / dp_size
+  bool optimizer_on_host = false;  // masters, moments and their update (offload_optimizer)
   ElementRange Shard(int dp_rank) const { return {dp_rank * shard_elements, (dp_rank + 1) * shard_elements}; }
 };
 constexpr int64_t kSegmentAlignment = 64;  // elements, so that each tensor starts at a vector boundary
@@ -84,7 +85,7 @@ constexpr int64_t kSavedAlignment = 256;
 SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens);
 SavedLayout LayOutSaved(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtypes, int64_t tokens);
 
-// Bytes of one rank by class, persistent ones and those of the arena at its peak.
+// Bytes of one rank by class, persistent ones and those of the arena at its peak; what is offloaded counts apart.
 struct MemoryAccount {
   int64_t weights = 0, master_weights = 0, moments = 0, gradients = 0;  // persistent
   int64_t arena =
@@ -93,6 +94,12 @@ struct MemoryAccount {
   int64_t pool = 0;       // tensors that LibTorch returns (attention), at their peak
   int64_t tables = 0;     // cosines and sines of rotary positions
   int64_t total() const { return weights + master_weights + moments + gradients + arena + workspace + pool + tables; }
+
+  struct Host {
+    int64_t weights = 0, master_weights = 0, moments = 0, gradients = 0;  // persistent
+    int64_t arena = 0;                                                    // what is on its way to the device
+    int64_t total() const { return weights + master_weights + moments + gradients + arena; }
+  } host;  // offloaded
 };
 
 // Bytes that one rank sends (and receives) in one step, by kind.
@@ -100,7 +107,8 @@ struct TrafficAccount {
   int64_t gather = 0, reduce = 0;
   int64_t transfer = 0;         // boundaries between pipeline stages, and their gradients
   int64_t tensor_parallel = 0;  // inside the units, and sums of gradients over tp
-  int64_t total() const { return gather + reduce + transfer + tensor_parallel; }
+  int64_t down = 0, up = 0;     // between device and host, of what is offloaded
+  int64_t total() const { return gather + reduce + transfer + tensor_parallel; }  // sent
 };
 
 enum class Recompute : uint8_t { kNone, kFull };
@@ -121,10 +129,13 @@ struct Plan {
   Topology topology;
   BatchPlan batch;
   PlanDTypes dtypes;
-  int zero_stage = 0;            // as configured
-  int effective_zero_stage = 0;  // 0 where dp_size is 1: nothing to shard
+  int zero_stage = 0;  // as configured
+  // 0 where dp_size is 1: nothing to shard. But 3 with offload_param, which needs the weights unit by unit.
+  int effective_zero_stage = 0;
   int moments_per_element = 2;   // Adam 2, SGD with momentum 1, SGD 0
   bool separate_master = false;  // compute and master types differ
+  bool weights_on_host = false;  // offload_param: own shards of the weights
+  bool pin_memory = true;        // what is offloaded lies in page-locked memory
   Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;
   bool sequence_parallel = false;  // only where tp_size > 1
@@ -153,6 +164,10 @@ struct Plan {
   bool tied_across_stages() const { return units.back().spec.reads_tied_embedding && PpRankOf(0) != PpRankOf(head()); }
   // Units whose weights and optimizer states a pp rank holds, in the order of the model; a copy of unit 0 comes first.
   std::vector<int> UnitsOf(int pp_rank) const;
+  bool OptimizerOnHost(int unit) const { return units[static_cast<size_t>(unit)].optimizer_on_host; }
+  // Master weights are the weights themselves where these have their type and place.
+  bool HasMaster(int unit) const { return separate_master || OptimizerOnHost(unit) != weights_on_host; }
+  bool offloads() const;  // anything
   // What one rank owns of a unit: its shard at effective ZeRO >= 1, else the whole.
   int64_t OwnElements(int unit) const {
     const UnitLayout& layout = units[static_cast<size_t>(unit)];

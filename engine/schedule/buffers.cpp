@@ -14,9 +14,12 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
       return (stage == 3 ? unit().shard_elements : unit().padded_elements) * compute;
     case BufferKind::kMaster:
       return plan.OwnElements(key.unit) * SizeOf(plan.dtypes.master) *
-             (plan.moments_per_element + (plan.separate_master ? 1 : 0));
+             (plan.moments_per_element + (plan.HasMaster(key.unit) ? 1 : 0));
     case BufferKind::kGradientSum:
       return (stage >= 2 ? unit().shard_elements : unit().padded_elements) * accumulate;
+    case BufferKind::kHostGradient:
+      return plan.OwnElements(key.unit) * accumulate;
+    case BufferKind::kHostState:
     case BufferKind::kStepState:
       return kStepStateBytes;
     case BufferKind::kTokens:
@@ -34,6 +37,9 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
       return unit().padded_elements * accumulate;
     case BufferKind::kStaging:
       return (key.slot == 0 ? unit().shard_elements : unit().padded_elements) * SizeOf(plan.dtypes.communicate);
+    case BufferKind::kShard:
+    case BufferKind::kHostWeights:
+      return plan.OwnElements(key.unit) * compute;
   }
   return 0;
 }

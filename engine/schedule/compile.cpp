@@ -199,15 +199,30 @@ class Compiler {
   }
 
   void PlaceBuffers() {
-    const Packing packing = PackArena(lives_, options_.alignment);
-    compiled_.arena_bytes = packing.arena_bytes;
+    std::vector<int64_t> offsets(lives_.size());
+    compiled_.arena_bytes = Pack(/*host=*/false, offsets);
+    compiled_.host_arena_bytes = Pack(/*host=*/true, offsets);
     for (CompiledInstruction& compiled : compiled_.instructions) {
       for (auto* uses : {&compiled.reads, &compiled.writes, &compiled.adds}) {
         for (BufferUse& use : *uses) {
-          if (!IsPersistent(use.key.kind)) use.offset = packing.offsets[static_cast<size_t>(use.offset)];
+          if (!IsPersistent(use.key.kind)) use.offset = offsets[static_cast<size_t>(use.offset)];
         }
       }
     }
+  }
+
+  // Fills the offsets of the lives in one of the two arenas, and returns its size.
+  int64_t Pack(bool host, std::vector<int64_t>& offsets) const {
+    std::vector<Life> lives;
+    std::vector<size_t> indices;
+    for (size_t i = 0; i < lives_.size(); ++i) {
+      if (InHostArena(lives_[i].key.kind) != host) continue;
+      lives.push_back(lives_[i]);
+      indices.push_back(i);
+    }
+    const Packing packing = PackArena(lives, options_.alignment);
+    for (size_t i = 0; i < indices.size(); ++i) offsets[indices[i]] = packing.offsets[i];
+    return packing.arena_bytes;
   }
 
   void Record(const Instruction& instruction) {

@@ -11,7 +11,7 @@ namespace trireme {
 // One buffer as one instruction sees it.
 struct BufferUse {
   BufferKey key;
-  int64_t offset = -1;  // bytes into the arena; -1: persistent
+  int64_t offset = -1;  // bytes into the arena (InHostArena: the host's); -1: persistent
   int64_t bytes = 0;
   bool first_add =
       false;  // `adds` only: nothing was added in this life (transient) or step (persistent): write instead of add
@@ -41,8 +41,9 @@ struct CompiledProgram {
   ProgramKind kind = ProgramKind::kTrain;
   int rank = 0;
   std::vector<CompiledInstruction> instructions;
-  int64_t arena_bytes = 0;      // planned peak
-  int64_t peak_pool_bytes = 0;  // tensors that LibTorch returned and that kSaved holds, at their peak on lane compute
+  int64_t arena_bytes = 0;       // planned peak
+  int64_t host_arena_bytes = 0;  // of the buffers in the host's arena
+  int64_t peak_pool_bytes = 0;   // tensors that LibTorch returned and that kSaved holds, at their peak on lane compute
 };
 
 struct CompileOptions {

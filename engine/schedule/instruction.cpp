@@ -6,10 +6,15 @@
 
 namespace trireme {
 
+bool CopiesState(const Instruction& instruction) {
+  return instruction.op == Op::kCopyDown && !instruction.reads.empty() &&
+         instruction.reads.front().kind == BufferKind::kStepState;
+}
+
 std::string_view Name(Op op) {
-  static constexpr std::array<std::string_view, 16> kNames = {
-      "Load",   "Forward", "Recompute", "Backward", "BackwardInput", "BackwardWeight", "Send",   "Recv",
-      "Gather", "Release", "Reduce",    "TpReduce", "TieReduce",     "StepStats",      "Update", "CopyDown"};
+  static constexpr std::array<std::string_view, 17> kNames = {
+      "Load",    "Forward", "Recompute", "Backward",  "BackwardInput", "BackwardWeight", "Send",     "Recv",  "Gather",
+      "Release", "Reduce",  "TpReduce",  "TieReduce", "StepStats",     "Update",         "CopyDown", "CopyUp"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -19,9 +24,9 @@ std::string_view Name(Lane lane) {
 }
 
 std::string_view Name(BufferKind kind) {
-  static constexpr std::array<std::string_view, 12> kNames = {
-      "weights",  "master", "gradient_sum",      "step_state", "tokens",   "gathered",
-      "boundary", "saved",  "boundary_gradient", "deferred",   "gradient", "staging"};
+  static constexpr std::array<std::string_view, 16> kNames = {
+      "weights",  "master", "gradient_sum",      "host_gradient", "host_state", "step_state", "tokens", "gathered",
+      "boundary", "saved",  "boundary_gradient", "deferred",      "gradient",   "staging",    "shard",  "host_weights"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -45,8 +50,7 @@ std::string Describe(const Instruction& instruction, const Plan& plan) {
     return unit >= 0 && unit < plan.num_units() ? plan.units[static_cast<size_t>(unit)].spec.name
                                                 : fmt::format("unit {}", unit);
   };
-  const bool has_units =
-      instruction.op != Op::kLoad && instruction.op != Op::kStepStats && instruction.op != Op::kCopyDown;
+  const bool has_units = instruction.op != Op::kLoad && instruction.op != Op::kStepStats && !CopiesState(instruction);
   if (has_units) {
     text += " " + unit_name(instruction.units.first);
     if (instruction.units.last != instruction.units.first) text += ".." + unit_name(instruction.units.last);

@@ -29,7 +29,8 @@ enum class Op : uint8_t {
   kTieReduce,  // sum of the two gradients of a tied weight whose copies lie on two stages
   kStepStats,  // compute: sums of squares of own gradients; dp: their all-reduce over the world, norm and clip factor
   kUpdate,     // optimizer step on a range's own shard, predicated by StepState
-  kCopyDown,   // StepState to the host
+  kCopyDown,   // device to host: StepState, gradients whose update is there, weights that live there
+  kCopyUp,     // host to device: what an update made there, weights that live there
 };
 enum class Lane : uint8_t { kCompute, kTp, kPp, kDp, kUp, kDown, kCpu };
 constexpr int kNumLanes = 7;
@@ -39,10 +40,14 @@ enum class Group : uint8_t { kNone, kDp, kWorld, kTie, kPp, kTp };
 
 enum class BufferKind : uint8_t {
   // Persistent: one flat buffer a unit (StepState: one a rank).
-  kWeights,      // compute type: whole (ZeRO 0-2) or own shard (ZeRO 3)
-  kMaster,       // master weights where they are separate, and moments: own shard (ZeRO >= 1) or whole
-  kGradientSum,  // accumulation type: own shard (ZeRO 2, 3) or whole (0, 1; at 1 only the own slice is valid after
-                 // Reduce)
+  // `offload` below: Plan::OptimizerOnHost of the unit, Plan::weights_on_host. What says "host" lies there.
+  kWeights,       // compute type: whole (ZeRO 0-2) or own shard (ZeRO 3; host with offload_param)
+  kMaster,        // master weights where they are separate, and moments: own shard (ZeRO >= 1) or whole; host where the
+                  // unit's optimizer is offloaded
+  kGradientSum,   // accumulation type: own shard (ZeRO 2, 3) or whole (0, 1; at 1 only the own slice is valid after
+                  // Reduce)
+  kHostGradient,  // host, accumulation type: what an offloaded update needs of kGradientSum, the own part
+  kHostState,     // host: StepState of the run
   kStepState,
   // Transient: a range of the arena.
   kTokens,    // [micro, seq + 1] int32
@@ -54,8 +59,13 @@ enum class BufferKind : uint8_t {
   kGradient,          // whole gradient of one unit and micro-batch at ZeRO 2, 3
   kStaging,           // of one unit. Slot 0: reduced shard; slot 1: whole, in the communication type where that is not
                       // kGradient's
+  kShard,  // own shard of the weights on the device with offload_param. Slots of kGathered: for that Gather; without a
+           // micro-batch: what an update on the device made
+  // Transient, in the host's arena.
+  kHostWeights,  // own weights in the compute type that an update on the host made
 };
 constexpr bool IsPersistent(BufferKind kind) { return kind <= BufferKind::kStepState; }
+constexpr bool InHostArena(BufferKind kind) { return kind >= BufferKind::kHostWeights; }
 
 struct BufferKey {
   BufferKind kind = BufferKind::kWeights;
@@ -86,6 +96,8 @@ struct Program {
   int rank = 0;
   std::vector<Instruction> instructions;
 };
+
+bool CopiesState(const Instruction& instruction);  // the CopyDown of StepState
 
 std::string_view Name(Op op);
 std::string_view Name(Lane lane);

@@ -16,7 +16,7 @@ BufferKey Key(BufferKind kind, int unit, int micro_batch = -1, int slot = 0) {
   return {kind, static_cast<int16_t>(unit), 0, micro_batch, static_cast<int16_t>(slot)};
 }
 
-const BufferKey kState = Key(BufferKind::kStepState, -1);
+const BufferKey kState = Key(BufferKind::kStepState, -1), kHostState = Key(BufferKind::kHostState, -1);
 
 // Slots of kGathered and kSaved (instruction.h).
 constexpr int kForwardSlot = 0, kBackwardSlot = 1, kTiedSlot = 2;
@@ -28,10 +28,11 @@ class ProgramBuilder {
       : plan_(plan),
         train_(kind == ProgramKind::kTrain),
         sharded_(plan.effective_zero_stage == 3),
-        reduces_each_micro_batch_(plan.effective_zero_stage >= 2),
+        reduces_each_micro_batch_(plan.effective_zero_stage >= 2 && plan.topology.dp_size > 1),
         pp_rank_(plan.topology.CoordinateOf(rank).pp_rank),
         head_(plan.head()),
         num_micro_batches_(static_cast<int>(plan.batch.num_micro_batches)),
+        updates_on_host_(std::ranges::any_of(plan.UnitsOf(pp_rank_), [&](int u) { return plan.OptimizerOnHost(u); })),
         events_(EventsOf(plan, kind, pp_rank_)) {
     program_.kind = kind;
     program_.rank = rank;
@@ -359,19 +360,65 @@ class ProgramBuilder {
     ++begun_phases_;
     for (; gathered_phases_ < std::min(begun_phases_ + 1, phases_.size()); ++gathered_phases_) {
       for (const PlannedGather& planned : phases_[gathered_phases_]) {
-        Instruction& gather = Emit(Op::kGather, planned.units, planned.micro_batch, Lane::kDp, Group::kDp);
-        for (int unit = planned.units.first; unit <= planned.units.last; ++unit) {
-          gather.reads.push_back(Key(BufferKind::kWeights, unit));
-          gather.writes.push_back(Key(BufferKind::kGathered, unit, planned.micro_batch, planned.slot));
-        }
+        if (plan_.weights_on_host) ShardsUp(planned);
+        if (plan_.topology.dp_size > 1) Gather(planned);
       }
+    }
+  }
+
+  void Gather(const PlannedGather& planned) {
+    Instruction& gather = Emit(Op::kGather, planned.units, planned.micro_batch, Lane::kDp, Group::kDp);
+    for (int unit = planned.units.first; unit <= planned.units.last; ++unit) {
+      const BufferKey shard = Key(BufferKind::kShard, unit, planned.micro_batch, planned.slot);
+      gather.reads.push_back(plan_.weights_on_host ? shard : Key(BufferKind::kWeights, unit));
+      gather.writes.push_back(Key(BufferKind::kGathered, unit, planned.micro_batch, planned.slot));
+      if (plan_.weights_on_host) gather.frees.push_back(shard);
+    }
+  }
+
+  // Of one data-parallel rank: what it owns is all there is to gather.
+  void ShardsUp(const PlannedGather& planned) {
+    const BufferKind kind = plan_.topology.dp_size > 1 ? BufferKind::kShard : BufferKind::kGathered;
+    Instruction& copy = Emit(Op::kCopyUp, planned.units, planned.micro_batch, Lane::kUp);
+    ReadStateFirst(copy, Lane::kUp);
+    for (int unit = planned.units.first; unit <= planned.units.last; ++unit) {
+      copy.reads.push_back(Key(BufferKind::kWeights, unit));
+      copy.writes.push_back(Key(kind, unit, planned.micro_batch, planned.slot));
     }
   }
 
   void Reduce(const UnitRange& bucket, int i) {
     if (!reduces_each_micro_batch_ && i + 1 < num_micro_batches_) return;
     if (plan_.sequence_parallel) TpReduce(bucket, i);
-    if (plan_.topology.dp_size == 1) return;
+    if (plan_.topology.dp_size > 1) DpReduce(bucket, i);
+    // What TieReduce sums once more goes down after it.
+    const bool waits_for_tie = bucket.first == 0 && plan_.tied_across_stages();
+    if (i + 1 == num_micro_batches_ && !waits_for_tie) GradientsDown(bucket);
+  }
+
+  // The bucket's sums are complete: those that are updated on the host go there, under the rest of the backward pass.
+  void GradientsDown(const UnitRange& bucket) {
+    ForEachPlace(bucket, [&](const UnitRange& units, bool on_host) {
+      if (!on_host) return;
+      Instruction& copy = Emit(Op::kCopyDown, units, -1, Lane::kDown);
+      for (int unit = units.first; unit <= units.last; ++unit) {
+        copy.reads.push_back(Key(BufferKind::kGradientSum, unit));
+        copy.writes.push_back(Key(BufferKind::kHostGradient, unit));
+      }
+    });
+  }
+
+  // Calls visit(units, on_host) for each run of units whose optimizer lies in one place.
+  template <typename Visit>
+  void ForEachPlace(const UnitRange& bucket, Visit visit) const {
+    for (int first = bucket.first, last = first; first <= bucket.last; first = ++last) {
+      const bool on_host = plan_.OptimizerOnHost(first);
+      while (last < bucket.last && plan_.OptimizerOnHost(last + 1) == on_host) ++last;
+      visit(UnitRange{first, last}, on_host);
+    }
+  }
+
+  void DpReduce(const UnitRange& bucket, int i) {
     const bool converts = plan_.dtypes.communicate != plan_.dtypes.accumulate;
     Instruction& reduce = Emit(Op::kReduce, bucket, reduces_each_micro_batch_ ? i : -1, Lane::kDp, Group::kDp);
     for (int unit = bucket.first; unit <= bucket.last; ++unit) {
@@ -408,21 +455,33 @@ class ProgramBuilder {
       Instruction& tie = Emit(Op::kTieReduce, {0, 0}, -1, Lane::kDp, Group::kTie);
       tie.reads = {Key(BufferKind::kGradientSum, 0)};
       tie.writes = tie.reads;
+      GradientsDown(HoldsTiedCopy() ? UnitRange{0, 0} : stages_.front().buckets.front());
     }
     Instruction& own = Emit(Op::kStepStats, {0, head_}, -1, Lane::kCompute);
     for (const int unit : held) own.reads.push_back(Key(BufferKind::kGradientSum, unit));
     own.reads.push_back(kState);
     own.writes = {kState};
     WorldStats();
+    if (updates_on_host_) CopyDown();
     if (HoldsTiedCopy()) UpdateAndGather({0, 0});
     for (const Stage& stage : stages_) {
       for (const UnitRange& bucket : stage.buckets) UpdateAndGather(bucket);
     }
-    CopyDown();
+    if (!updates_on_host_) CopyDown();
+    GuardShards();
+  }
+
+  // What the next Program puts into the arena waits for StepState: so the last CopyDown of a shard counts as its
+  // writer.
+  void GuardShards() {
+    const auto last =
+        std::ranges::find_if(program_.instructions.rbegin(), program_.instructions.rend(),
+                             [](const Instruction& i) { return i.op == Op::kCopyDown && !i.frees.empty(); });
+    if (last != program_.instructions.rend()) last->writes.push_back(kState);
   }
 
   void UpdateAndGather(const UnitRange& bucket) {
-    Update(bucket);
+    ForEachPlace(bucket, [&](const UnitRange& units, bool on_host) { Update(units, on_host); });
     if (plan_.effective_zero_stage != 1 && plan_.effective_zero_stage != 2) return;
     Instruction& gather = Emit(Op::kGather, bucket, -1, Lane::kDp, Group::kDp);
     for (int unit = bucket.first; unit <= bucket.last; ++unit) gather.reads.push_back(Key(BufferKind::kWeights, unit));
@@ -440,22 +499,36 @@ class ProgramBuilder {
     world.writes = {kState};
   }
 
-  void Update(const UnitRange& bucket) {
-    Instruction& update = Emit(Op::kUpdate, bucket, -1, Lane::kCompute);
-    const bool has_master = plan_.moments_per_element > 0 || plan_.separate_master;
-    for (int unit = bucket.first; unit <= bucket.last; ++unit) {
-      update.reads.push_back(Key(BufferKind::kGradientSum, unit));
-      if (has_master) update.writes.push_back(Key(BufferKind::kMaster, unit));
-      update.writes.push_back(Key(BufferKind::kWeights, unit));
+  void Update(const UnitRange& units, bool on_host) {
+    Instruction& update = Emit(Op::kUpdate, units, -1, on_host ? Lane::kCpu : Lane::kCompute);
+    const bool moves = on_host != plan_.weights_on_host;
+    const BufferKind made = !moves ? BufferKind::kWeights : on_host ? BufferKind::kHostWeights : BufferKind::kShard;
+    for (int unit = units.first; unit <= units.last; ++unit) {
+      update.reads.push_back(Key(on_host ? BufferKind::kHostGradient : BufferKind::kGradientSum, unit));
+      if (plan_.moments_per_element > 0 || plan_.HasMaster(unit))
+        update.writes.push_back(Key(BufferKind::kMaster, unit));
+      update.writes.push_back(Key(made, unit));
     }
-    update.reads.push_back(kState);
+    update.reads.push_back(on_host ? kHostState : kState);
+    if (!moves) return;
+    Instruction& copy = Emit(on_host ? Op::kCopyUp : Op::kCopyDown, units, -1, on_host ? Lane::kUp : Lane::kDown);
+    for (int unit = units.first; unit <= units.last; ++unit) {
+      copy.reads.push_back(Key(made, unit));
+      copy.writes.push_back(Key(BufferKind::kWeights, unit));
+    }
+    copy.frees = copy.reads;
   }
 
-  void CopyDown() { Emit(Op::kCopyDown, {}, -1, Lane::kDown).reads = {kState}; }
+  void CopyDown() {
+    Instruction& copy = Emit(Op::kCopyDown, {}, -1, Lane::kDown);
+    copy.reads = {kState};
+    if (train_ && updates_on_host_) copy.writes = {kHostState};
+  }
 
   const Plan& plan_;
   const bool train_, sharded_, reduces_each_micro_batch_;
   const int pp_rank_, head_, num_micro_batches_;
+  const bool updates_on_host_;
   const std::vector<PipelineEvent> events_;
   std::vector<Pass> passes_;   // of events_
   std::vector<Stage> stages_;  // by chunk

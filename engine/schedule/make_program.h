@@ -12,7 +12,7 @@ namespace trireme {
 //   BackwardWeight), in place: all-reduce at 0, reduce-scatter to the own shard at 1. Where the communication type
 //   differs: through kStaging slot 1 (whole). ZeRO 2, 3: Reduce of a bucket in each micro-batch: kGradient (whole),
 //   [kStaging slot 1 (whole),] reduce-scatter to kStaging slot 0 (shard), added to kGradientSum (shard). One rank
-//   (effective stage 0) has no Reduce.
+//   has no Reduce: what it owns is the whole.
 // - A tied weight whose copies lie on two stages: both ranks hold unit 0, reduce it over dp like any other, and then
 //   TieReduce sums what each rank owns of it. Both copies get the same update.
 // - StepStats is two instructions: lane compute (own sums), lane dp, group world (all-reduce, norm, clip factor). In
@@ -22,6 +22,11 @@ namespace trireme {
 // - ZeRO 3: Gather of the next bucket is issued before the units of this one run. The head's bucket is kept where its
 //   Backward comes next; the embedding has no gather in backward, a tied head its own one of unit 0 (slot 2) unless
 //   both are in one bucket.
+// - offload_optimizer: as soon as a bucket's own gradient is complete CopyDown brings it to the host, under the rest of
+//   the backward pass. StepState follows; then Update on lane cpu and CopyUp, bucket by bucket. The norm is made of
+//   what lies on the device.
+// - offload_param: CopyUp (to kShard) before each Gather; with one data-parallel rank CopyUp makes kGathered itself. An
+//   update on the host writes what CopyUp reads; one on the device leaves kShard for a CopyDown.
 // - Recompute::kFull: a block's Forward writes and frees kSaved slot 1; its Recompute, just before its Backward, writes
 //   slot 0 and no output. In evaluation blocks write and free slot 1 too, so that a unit needs no scratch for it.
 // - Two Programs share the arena. The first Load and the first Recv read StepState, and everything on compute follows

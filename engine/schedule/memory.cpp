@@ -15,13 +15,20 @@ MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
   const int pp_rank = plan.topology.CoordinateOf(program.rank).pp_rank;
   for (const int unit : plan.UnitsOf(pp_rank)) {
     const auto bytes = [&](BufferKind kind) { return BufferBytes(plan, {kind, static_cast<int16_t>(unit), 0, -1, 0}); };
-    memory.weights += bytes(BufferKind::kWeights);
+    (plan.weights_on_host ? memory.host.weights : memory.weights) += bytes(BufferKind::kWeights);
     memory.gradients += bytes(BufferKind::kGradientSum);
-    const int64_t own = plan.OwnElements(unit) * master_size;
-    memory.moments += own * plan.moments_per_element;
-    memory.master_weights += plan.separate_master ? own : 0;
+    const int64_t own = plan.OwnElements(unit) * master_size, masters = plan.HasMaster(unit) ? own : 0;
+    if (plan.OptimizerOnHost(unit)) {
+      memory.host.gradients += bytes(BufferKind::kHostGradient);
+      memory.host.moments += own * plan.moments_per_element;
+      memory.host.master_weights += masters;
+    } else {
+      memory.moments += own * plan.moments_per_element;
+      memory.master_weights += masters;
+    }
   }
   memory.arena = program.arena_bytes;
+  memory.host.arena = program.host_arena_bytes;
   memory.workspace = WorkspaceBytes(plan, pp_rank);
   memory.pool = program.peak_pool_bytes;
   memory.tables = RopeTableBytes(plan.model, plan.dtypes.compute, plan.batch.sequence_length);
@@ -84,6 +91,12 @@ int64_t TpReduceBytes(const Plan& plan, const UnitRange& units) {
   return elements * SizeOf(plan.dtypes.accumulate) / tp * (tp - 1) * 2;
 }
 
+int64_t BytesOf(const std::vector<BufferUse>& uses) {
+  int64_t bytes = 0;
+  for (const BufferUse& use : uses) bytes += use.bytes;
+  return bytes;
+}
+
 // Bytes sent in one step, scaled from the micro-batches that the program has to the plan's.
 TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
   TrafficAccount per_step, per_micro_batch;
@@ -97,12 +110,15 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
     if (instruction.op == Op::kReduce) traffic.reduce += SentBytes(plan, instruction);
     if (instruction.op == Op::kTpReduce) traffic.tensor_parallel += TpReduceBytes(plan, instruction.units);
     traffic.tensor_parallel += TensorParallelBytes(plan, instruction);
+    if (instruction.op == Op::kCopyDown && !CopiesState(instruction)) traffic.down += BytesOf(compiled.writes);
+    if (instruction.op == Op::kCopyUp) traffic.up += BytesOf(compiled.writes);
   }
   // Every micro-batch sends the same.
-  const int64_t m = plan.batch.num_micro_batches;
-  return {per_step.gather + per_micro_batch.gather / micro_batches * m,
-          per_step.reduce + per_micro_batch.reduce / micro_batches * m, per_micro_batch.transfer / micro_batches * m,
-          per_step.tensor_parallel + per_micro_batch.tensor_parallel / micro_batches * m};
+  const auto both = [&](int64_t TrafficAccount::*kind) {
+    return per_step.*kind + per_micro_batch.*kind / micro_batches * plan.batch.num_micro_batches;
+  };
+  return {both(&TrafficAccount::gather), both(&TrafficAccount::reduce), both(&TrafficAccount::transfer),
+          both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down), both(&TrafficAccount::up)};
 }
 
 // From here on the arena repeats: a pipeline must have filled up, and its virtual stages need whole groups.
@@ -126,6 +142,8 @@ void AccountMemory(Plan& plan, const std::vector<CompiledProgram>& pp_ranks) {
     plan.traffic.reduce = std::max(plan.traffic.reduce, traffic.reduce);
     plan.traffic.transfer = std::max(plan.traffic.transfer, traffic.transfer);
     plan.traffic.tensor_parallel = std::max(plan.traffic.tensor_parallel, traffic.tensor_parallel);
+    plan.traffic.down = std::max(plan.traffic.down, traffic.down);
+    plan.traffic.up = std::max(plan.traffic.up, traffic.up);
   }
   plan.memory = *std::ranges::max_element(plan.memory_of_pp_rank, {}, &MemoryAccount::total);
 }

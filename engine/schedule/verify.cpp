@@ -40,6 +40,11 @@ struct Uses {
   size_t occupant = 0;
 };
 
+// What an earlier Program left there means nothing.
+bool BelongsToStep(BufferKind kind) {
+  return kind == BufferKind::kGradientSum || kind == BufferKind::kHostGradient || kind == BufferKind::kHostState;
+}
+
 class RankVerifier {
  public:
   RankVerifier(const Plan& plan, std::vector<std::string>& problems) : plan_(plan), problems_(problems) {}
@@ -161,8 +166,8 @@ class RankVerifier {
       if (uses.life == Uses::Life::kFreed)
         Report(fmt::format("{} reads {} after it was freed", Current(), Describe(use.key)));
       CheckPlace(use, uses);
-    } else if (use.key.kind == BufferKind::kGradientSum && !uses.written_in_run) {
-      Report(fmt::format("{} reads {} before anything was added to it in this program", Current(), Describe(use.key)));
+    } else if (BelongsToStep(use.key.kind) && !uses.written_in_run) {
+      Report(fmt::format("{} reads {} before anything was put there in this program", Current(), Describe(use.key)));
     }
     if (!EndedBeforeNow(uses.last_exclusive)) {
       Report(
@@ -243,9 +248,10 @@ class RankVerifier {
     if (use.bytes != needed) {
       Report(fmt::format("{} gives {} {} bytes, the plan needs {}", Current(), Describe(use.key), use.bytes, needed));
     }
-    if (use.offset < 0 || use.offset + use.bytes > program_->arena_bytes) {
+    const int64_t arena_bytes = InHostArena(use.key.kind) ? program_->host_arena_bytes : program_->arena_bytes;
+    if (use.offset < 0 || use.offset + use.bytes > arena_bytes) {
       Report(fmt::format("{} puts {} at {} + {} bytes, the arena has {}", Current(), Describe(use.key), use.offset,
-                         use.bytes, program_->arena_bytes));
+                         use.bytes, arena_bytes));
     }
     uses.occupant = occupants_.size();
     occupants_.push_back({use.key});
@@ -255,20 +261,21 @@ class RankVerifier {
   // Whoever took a part of this range before must have ended; so what lies below it in time is settled already.
   void Occupy(const BufferUse& use, size_t occupant) {
     const int64_t begin = use.offset, end = use.offset + use.bytes;
-    auto span = spans_.upper_bound(begin);
-    if (span != spans_.begin()) --span;
-    while (span != spans_.end() && span->first < end) {
+    std::map<int64_t, Span>& spans = spans_[InHostArena(use.key.kind) ? 1 : 0];
+    auto span = spans.upper_bound(begin);
+    if (span != spans.begin()) --span;
+    while (span != spans.end() && span->first < end) {
       const auto [span_begin, old] = *span;
       if (old.end <= begin) {
         ++span;
         continue;
       }
       CheckEnded(use.key, occupants_[old.occupant]);
-      span = spans_.erase(span);
-      if (span_begin < begin) spans_[span_begin] = {begin, old.occupant};
-      if (old.end > end) spans_[end] = old;
+      span = spans.erase(span);
+      if (span_begin < begin) spans[span_begin] = {begin, old.occupant};
+      if (old.end > end) spans[end] = old;
     }
-    spans_[begin] = {end, occupant};
+    spans[begin] = {end, occupant};
   }
 
   void CheckEnded(const BufferKey& key, const Occupant& before) {
@@ -292,7 +299,7 @@ class RankVerifier {
   }();
   std::map<BufferKey, Uses> buffers_;
   std::vector<Occupant> occupants_;
-  std::map<int64_t, Span> spans_;  // begin -> end and occupant; spans do not overlap
+  std::map<int64_t, Span> spans_[2];  // of the device's arena and the host's: begin -> end and occupant; none overlap
 };
 
 }  // namespace
@@ -311,6 +318,7 @@ VerifyReport Verify(const Plan& plan, const std::vector<CompiledProgram>& ranks)
   VerifyReport report;
   for (const CompiledProgram& program : ranks) {
     const bool like_the_first = &program != &ranks.front() && program.arena_bytes == ranks.front().arena_bytes &&
+                                program.host_arena_bytes == ranks.front().host_arena_bytes &&
                                 program.instructions == ranks.front().instructions;
     if (like_the_first) continue;
     VerifyReport own = VerifySequence(plan, {&program, &program});

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/kernels/kernels.h"
+#include "engine/zero/host_memory.h"
 
 namespace trireme {
 namespace {
@@ -15,10 +16,6 @@ uint64_t StreamOf(std::string_view name) {  // FNV-1a: the stream of a tensor's 
   uint64_t hash = 14695981039346656037ull;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   return hash;
-}
-
-at::Tensor Flat(int64_t elements, DType dtype, at::Device device) {
-  return at::zeros({elements}, at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(device));
 }
 
 // Runs of equal decay over [begin, begin + count) of a unit; padding belongs to the run before it (it holds zeros).
@@ -56,6 +53,17 @@ std::vector<ElementRange> MakeNormRanges(const Plan& plan, const UnitLayout& uni
   return ranges;
 }
 
+// Converts; between device and host one unit at a time stands twice.
+void CopyBetween(const at::Tensor& source, const at::Tensor& destination) {
+  if (source.device() == destination.device()) {
+    kernels::CastCopy(source, destination);
+  } else if (source.is_cuda()) {
+    kernels::CastCopy(source.cpu(), destination);
+  } else {
+    destination.copy_(source.to(destination.scalar_type()));
+  }
+}
+
 // Elements of a segment that are no vocabulary padding, which comes last.
 int64_t LogicalElements(const Segment& segment, int tp_rank) {
   const std::vector<HeldRun> runs = HeldRuns(segment.parameter, tp_rank);
@@ -74,6 +82,7 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
       masters_(plan.units.size()),
       gradients_(plan.units.size()),
       own_gradients_(plan.units.size()),
+      host_gradients_(plan.units.size()),
       moments_(plan.units.size()),
       decay_runs_(plan.units.size()),
       norm_ranges_(plan.units.size()) {
@@ -83,18 +92,25 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
     const UnitLayout& unit = plan.units[static_cast<size_t>(u)];
     const int64_t begin = own_begin(u), own = own_elements(u);
     const bool whole_weights = stage < 3, whole_gradients = stage < 2;
-    weights_[at] = Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, device);
+    const bool on_host = plan.OptimizerOnHost(u);
+    weights_[at] = Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, plan.weights_on_host);
     own_weights_[at] = whole_weights ? weights_[at].narrow(0, begin, own) : weights_[at];
-    masters_[at] = plan.separate_master ? Flat(own, plan.dtypes.master, device) : own_weights_[at];
+    masters_[at] = plan.HasMaster(u) ? Flat(own, plan.dtypes.master, on_host) : own_weights_[at];
     decay_runs_[at] = MakeDecayRuns(unit, begin, own);
     if (!IsTiedCopy(u)) norm_ranges_[at] = MakeNormRanges(plan, unit, place_, begin, own);
     if (use == Use::kWeightsOnly) continue;
-    gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, device);
+    gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, /*on_host=*/false);
+    if (on_host) host_gradients_[at] = Flat(own, plan.dtypes.accumulate, on_host);
     own_gradients_[at] = whole_gradients ? gradients_[at].narrow(0, begin, own) : gradients_[at];
-    for (int k = 0; k < plan.moments_per_element; ++k) moments_[at].push_back(Flat(own, plan.dtypes.master, device));
+    for (int k = 0; k < plan.moments_per_element; ++k) moments_[at].push_back(Flat(own, plan.dtypes.master, on_host));
   }
   step_state_ = at::zeros({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).device(device));
   kernels::InitStepState(step_state_, /*loss_scale=*/1);
+}
+
+at::Tensor RankState::Flat(int64_t elements, DType dtype, bool on_host) const {
+  if (on_host) return HostFlat(elements, ScalarTypeOf(dtype), plan_.pin_memory && device_.is_cuda());
+  return at::zeros({elements}, at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(device_));
 }
 
 int64_t RankState::own_begin(int u) const {
@@ -140,13 +156,15 @@ void RankState::InitialiseWeights(uint64_t seed) {
 }
 
 void RankState::SetMastersFromWeights() {
-  if (!plan_.separate_master) return;
-  for (const int u : held_units_) kernels::CastCopy(own_weights(u), masters(u));
+  for (const int u : held_units_) {
+    if (plan_.HasMaster(u)) CopyBetween(own_weights(u), masters(u));
+  }
 }
 
 void RankState::SetWeightsFromMasters() {
-  if (!plan_.separate_master) return;
-  for (const int u : held_units_) kernels::CastCopy(masters(u), own_weights(u));
+  for (const int u : held_units_) {
+    if (plan_.HasMaster(u)) CopyBetween(masters(u), own_weights(u));
+  }
 }
 
 std::vector<OwnedSlice> RankState::OwnedSlices() const {
@@ -162,15 +180,23 @@ std::vector<OwnedSlice> RankState::OwnedSlices() const {
   return slices;
 }
 
-int64_t RankState::allocated_bytes() const {
-  int64_t bytes = static_cast<int64_t>(step_state_.nbytes());
-  const auto add = [&](const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) bytes += tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+int64_t RankState::allocated_bytes() const { return static_cast<int64_t>(step_state_.nbytes()) + Bytes(false); }
+int64_t RankState::host_bytes() const { return Bytes(true); }
+
+int64_t RankState::Bytes(bool on_host) const {
+  int64_t bytes = 0;
+  const auto add = [&](bool here, const at::Tensor& tensor) {
+    if (here == on_host && tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
   };
-  add(weights_);
-  add(gradients_);
-  if (plan_.separate_master) add(masters_);
-  for (const std::vector<at::Tensor>& moments : moments_) add(moments);
+  for (const int u : held_units_) {
+    const size_t at = static_cast<size_t>(u);
+    const bool updated_on_host = plan_.OptimizerOnHost(u);
+    add(plan_.weights_on_host, weights_[at]);
+    add(false, gradients_[at]);
+    add(true, host_gradients_[at]);
+    if (plan_.HasMaster(u)) add(updated_on_host, masters_[at]);
+    for (const at::Tensor& moment : moments_[at]) add(updated_on_host, moment);
+  }
   return bytes;
 }
 

@@ -1,5 +1,5 @@
 // Everything that one rank keeps between steps: weights, master weights, moments, gradient sums and StepState, one flat
-// buffer a unit each. The ZeRO stage decides only how much of each is here; what happens when is the Program's business
+// buffer a unit each, on the device or, where the plan offloads them, on the host. The ZeRO stage decides only how much of each is here; what happens when is the Program's business
 // (engine/schedule).
 //   RankState state(plan, rank, device);  state.InitialiseWeights(seed);
 #pragma once
@@ -63,7 +63,7 @@ class RankState {
   const at::Tensor& own_weights(int u) const { return own_weights_[static_cast<size_t>(u)]; }  // view of weights
   const at::Tensor& masters(int u) const {
     return masters_[static_cast<size_t>(u)];
-  }  // own; own_weights where not separate
+  }  // own; own_weights where the plan has no master (Plan::HasMaster)
   const at::Tensor& moment(int u, int k) const {
     return moments_[static_cast<size_t>(u)][static_cast<size_t>(k)];
   }  // own
@@ -73,6 +73,8 @@ class RankState {
   const at::Tensor& own_gradient(int u) const {
     return own_gradients_[static_cast<size_t>(u)];
   }  // view of gradient_sum
+  // Of units whose optimizer is offloaded: the own gradient on the host, accumulation type.
+  const at::Tensor& host_gradient(int u) const { return host_gradients_[static_cast<size_t>(u)]; }
   const at::Tensor& step_state() const { return step_state_; }
 
   int64_t own_begin(int u) const;  // first element of the unit's flat buffer that is own
@@ -83,14 +85,18 @@ class RankState {
   std::span<const ElementRange> norm_ranges(int u) const { return norm_ranges_[static_cast<size_t>(u)]; }
   // What of each logical tensor is own, over all units that are here, copies too: checkpoints and comparisons.
   std::vector<OwnedSlice> OwnedSlices() const;
-  int64_t allocated_bytes() const;
+  int64_t allocated_bytes() const;  // on the device
+  int64_t host_bytes() const;       // of what is offloaded
 
  private:
+  at::Tensor Flat(int64_t elements, DType dtype, bool on_host) const;
+  int64_t Bytes(bool on_host) const;
+
   const Plan& plan_;
   Topology::Coordinate place_;
   std::vector<int> held_units_;
   at::Device device_;
-  std::vector<at::Tensor> weights_, own_weights_, masters_, gradients_, own_gradients_;
+  std::vector<at::Tensor> weights_, own_weights_, masters_, gradients_, own_gradients_, host_gradients_;
   std::vector<std::vector<at::Tensor>> moments_;
   std::vector<std::vector<DecayRun>> decay_runs_;
   std::vector<std::vector<ElementRange>> norm_ranges_;

@@ -14,18 +14,24 @@ namespace trireme {
 
 class Updater {
  public:
-  // Tables of learning rates and betas for updates 0 .. num_updates - 1 go to the device once; a later update uses the
-  // last row.
+  // Tables of learning rates and betas for updates 0 .. num_updates - 1 go to the device once (and stay on the host for
+  // what is offloaded); a later update uses the last row.
   Updater(const OptimizerConfig& optimizer, const SchedulerConfig& scheduler, int64_t num_updates, at::Device device);
 
-  void Update(const RankState& state, int unit) const;
+  // `step_state`: the device's, or the host's copy where the unit's optimizer is offloaded. `made`: own weights in the
+  // compute type for the place of the weights, where that is another than the optimizer's; undefined: the weights are
+  // written themselves. It is whole even if the step is skipped.
+  void Update(const RankState& state, int unit, const at::Tensor& step_state, const at::Tensor& made = {}) const;
   // Rates of update number `applied` (0: the first).
   UpdateRates RatesAt(int64_t applied) const { return schedule_.At(applied); }
 
  private:
   OptimizerConfig optimizer_;
   LrSchedule schedule_;
-  at::Tensor learning_rates_, betas_;
+  struct Tables {
+    at::Tensor learning_rates, betas;
+  };
+  Tables device_, host_;
 };
 
 // Moments that the optimizer keeps, by their names in checkpoints: "exp_avg", "exp_avg_sq"; "momentum_buffer"; none.

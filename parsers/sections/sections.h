@@ -24,6 +24,8 @@ Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags);
 Bf16Config ParseBf16(SectionReader& root, const TrainFlags& flags);
 DataTypesConfig ParseDataTypes(SectionReader in);
 AioConfig ParseAio(SectionReader in);
+// offload_optimizer and offload_param of zero_optimization, whose stage is known (offload.cpp).
+void ReadOffload(SectionReader& zero, ZeroConfig& config);
 ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size);
 void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
 TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config);

@@ -68,43 +68,6 @@ void ReadSize(SectionReader& in, const char* key, int64_t& value, int64_t by_mod
   }
 }
 
-// {"device": "none" | "cpu" | "nvme"}; the old boolean `old_key` maps to it.
-void ReadOffload(SectionReader& in, const char* key, const char* old_key, int stage) {
-  const char* example = "write {\"device\": \"cpu\"}, or remove the key";
-  bool old_on = false;
-  const bool has_old = in.Has(old_key);
-  if (has_old) in.Read(old_key, old_on);
-  in.Know(old_key);
-  if (has_old && in.Has(key)) {
-    in.diagnostics().Error("CFG011", in.At(old_key), in.Path(old_key),
-                           fmt::format("{} here, and its new name {} is set too", ToText(old_on), key),
-                           fmt::format("keep {} only", key));
-  }
-  std::string device = old_on ? "cpu" : "none";
-  Position at = in.At(old_key);
-  const JsonValue* value = in.Take(key);
-  if (value != nullptr && value->kind != JsonValue::Kind::kNull && !value->IsAuto()) {
-    at = in.At(key);
-    if (value->kind != JsonValue::Kind::kObject) {
-      in.diagnostics().Error("CFG005", at, in.Path(key), fmt::format("{} is no object", Describe(*value)), example);
-      return;
-    }
-    if (const JsonMember* member = value->Find("device"); member != nullptr && !member->value.IsAuto()) {
-      device = member->value.kind == JsonValue::Kind::kText ? member->value.text : Describe(member->value);
-    }
-  }
-  in.Record(key, device, value != nullptr ? "" : "default");
-  if (device != "none" && device != "cpu" && device != "nvme") {
-    in.diagnostics().Error("CFG012", at, in.Path(key) + ".device", fmt::format("{} is no device", Quoted(device)),
-                           "write \"none\", \"cpu\" or \"nvme\", in lower case");
-  } else if (device != "none" && (std::string_view(key) == "offload_optimizer" ? stage >= 1 : stage == 3)) {
-    in.diagnostics().Error("CFG009", at, in.Path(key), fmt::format("offload to {} is not supported yet", device),
-                           "set the device to \"none\"; more ranks or a higher stage lower the memory per GPU");
-  } else if (device != "none") {
-    in.diagnostics().Notice("CFG010", at, in.Path(key), fmt::format("no effect at stage {}, as in DeepSpeed", stage));
-  }
-}
-
 // The legacy form: true is stage 1, false stage 0.
 bool ReadLegacy(SectionReader& root, ZeroConfig& c) {
   const JsonValue* value = root.Take("zero_optimization");
@@ -180,8 +143,7 @@ ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size) {
   in.Read("load_from_fp32_weights", c.load_from_fp32_weights);
   in.Read("sub_group_size", c.sub_group_size, AtLeast(0));
   ReadStage3(in, c, hidden_size);
-  ReadOffload(in, "offload_optimizer", "cpu_offload", c.zero_stage);
-  ReadOffload(in, "offload_param", "cpu_offload_param", c.zero_stage);
+  ReadOffload(in, c);
   in.RejectUnread(kKnown);
   return c;
 }

@@ -107,11 +107,17 @@ TEST(Programs, EachUnitIsReducedUpdatedAndGatheredAsOften) {
       if (stage == 1 || stage == 2) {
         EXPECT_EQ((count[{Op::kGather, unit}]), 1);
       }
+      const bool updated_on_host = plan.OptimizerOnHost(unit), moves = updated_on_host != plan.weights_on_host;
+      int64_t up = updated_on_host && moves ? 1 : 0;
       if (stage == 3) {
         const bool kept = unit >= plan.buckets.back().first;
         const int64_t times = embedding ? (small.tied && !one_bucket ? 2 : 1) : kept ? 1 : 2;
-        EXPECT_EQ((count[{Op::kGather, unit}]), times * m) << "unit " << unit;
+        EXPECT_EQ((count[{Op::kGather, unit}]), plan.topology.dp_size > 1 ? times * m : 0) << "unit " << unit;
+        if (plan.weights_on_host) up += times * m;
       }
+      EXPECT_EQ((count[{Op::kCopyUp, unit}]), up) << "unit " << unit;
+      EXPECT_EQ((count[{Op::kCopyDown, unit}]), (updated_on_host || moves ? 1 : 0) + (unit == 0 ? 1 : 0))
+          << "unit " << unit;  // the copy of StepState names unit 0
     }
   }
 }
@@ -130,6 +136,7 @@ TEST(Programs, ArenaRepeatsFromTheThirdMicroBatchOn) {
     Plan many = PlanOf(small);
     const CompiledProgram whole = Compile(MakeProgram(many, ProgramKind::kTrain, 0), OptionsOf(many));
     EXPECT_EQ(whole.arena_bytes, folded.arena_bytes) << testing::Describe(small);
+    EXPECT_EQ(whole.host_arena_bytes, folded.host_arena_bytes) << testing::Describe(small);
     EXPECT_EQ(whole.peak_pool_bytes, folded.peak_pool_bytes) << testing::Describe(small);
     Plan counted = many;
     AccountMemory(many);
@@ -137,6 +144,9 @@ TEST(Programs, ArenaRepeatsFromTheThirdMicroBatchOn) {
     EXPECT_EQ(many.traffic.gather, counted.traffic.gather) << testing::Describe(small);
     EXPECT_EQ(many.traffic.reduce, counted.traffic.reduce) << testing::Describe(small);
     EXPECT_EQ(many.memory.total(), counted.memory.total()) << testing::Describe(small);
+    EXPECT_EQ(many.memory.host.total(), counted.memory.host.total()) << testing::Describe(small);
+    EXPECT_EQ(many.traffic.down, counted.traffic.down) << testing::Describe(small);
+    EXPECT_EQ(many.traffic.up, counted.traffic.up) << testing::Describe(small);
   }
 }
 

@@ -42,6 +42,8 @@ class RandomPlans {
     small.recompute = Draw(0, 1) == 1 ? Recompute::kFull : Recompute::kNone;
     small.bucket_elements = OneOf<int64_t>({1, 1000, 5000, 20'000, 500'000'000});
     small.optimizer = OneOf<OptimizerType>({OptimizerType::kAdamW, OptimizerType::kSgd});
+    small.offload_optimizer = OneOf<double>({0, 0, 0.3, 1});
+    small.offload_param = Draw(0, 2) == 0;
     return small;
   }
 
@@ -70,10 +72,10 @@ inline std::string Describe(const SmallPlan& s) {
   return fmt::format(
       "layers {} hidden {} heads {} vocab {} positions {} sequence {} micro {} micro-batches {} ranks {} stage {} tied "
       "{} bf16 {} "
-      "recompute {} bucket {} pp {} virtual stages {} {} {}",
+      "recompute {} bucket {} pp {} virtual stages {} {} {} offload optimizer {} param {}",
       s.layers, s.hidden, s.heads, s.vocab, s.positions, s.sequence, s.micro, s.micro_batches, s.ranks, s.zero_stage,
       s.tied, s.bf16, s.recompute == Recompute::kFull, s.bucket_elements, s.pp, s.virtual_stages, Name(s.schedule),
-      s.partition);
+      s.partition, s.offload_optimizer, s.offload_param);
 }
 
 inline std::vector<CompiledProgram> CompileAll(const Plan& plan, ProgramKind kind, int max_unjoined_frees = 2) {

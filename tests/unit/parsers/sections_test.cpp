@@ -216,19 +216,44 @@ TEST(ZeroSection, CFG_11_OffloadAsABooleanShowsAnObject) {
 TEST(ZeroSection, CFG_12_OldOffloadNames) {
   EXPECT_EQ(Keys{"CFG011 zero_optimization.cpu_offload"},
             ErrorKeys(Zero(R"("stage":2,"cpu_offload":true,"offload_optimizer":{"device":"none"})")));
-  EXPECT_EQ(Keys{"CFG009 zero_optimization.offload_optimizer"}, ErrorKeys(Zero(R"("stage":2,"cpu_offload":true)")));
+  const ParseResult old = Zero(R"("stage":2,"cpu_offload":true)");
+  EXPECT_EQ(Keys{}, ErrorKeys(old));
+  EXPECT_EQ(old.config.zero_optimization.offload_optimizer.device, OffloadDevice::kCpu);
+  EXPECT_TRUE(Contains(old.diagnostics.Render(), "CFG011"));
+  EXPECT_TRUE(Contains(old.diagnostics.Render(), R"("offload_optimizer": {"device": "cpu"})"));
 }
 
 TEST(ZeroSection, OffloadThatIsOffOrHasNoEffectPasses) {
   EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":3,"offload_optimizer":{},"offload_param":null)")));
   EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":3,"offload_optimizer":{"device":"none"})")));
-  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":2,"offload_param":{"device":"cpu"})")));
-  EXPECT_EQ(Keys{"CFG009 zero_optimization.offload_param"},
+  const ParseResult below = Zero(R"("stage":2,"offload_param":{"device":"cpu"})");
+  EXPECT_EQ(Keys{}, ErrorKeys(below));
+  EXPECT_EQ(below.config.zero_optimization.offload_param.device, OffloadDevice::kNone);
+  EXPECT_EQ(Keys{"CFG036 zero_optimization.offload_param.nvme_path"},
             ErrorKeys(Zero(R"("stage":3,"offload_param":{"device":"nvme"})")));
   EXPECT_EQ(Keys{"CFG012 zero_optimization.offload_param.device"},
             ErrorKeys(Zero(R"("offload_param":{"device":"CPU"})")));
   EXPECT_EQ(Keys{"CFG009 zero_optimization.zero_quantized_weights"},
             ErrorKeys(Zero(R"("zero_quantized_weights":true)")));
+}
+
+TEST(ZeroSection, OffloadHasDeepSpeedsDefaultsAndChecks) {
+  const ParseResult r = Zero(R"("stage":3,"offload_optimizer":{"device":"cpu"},"offload_param":{"device":"cpu"})");
+  EXPECT_EQ(Keys{}, ErrorKeys(r));
+  const OffloadOptimizerConfig& optimizer = r.config.zero_optimization.offload_optimizer;
+  const OffloadParamConfig& param = r.config.zero_optimization.offload_param;
+  EXPECT_EQ(optimizer.device, OffloadDevice::kCpu);
+  EXPECT_TRUE(optimizer.pin_memory && param.pin_memory);
+  EXPECT_EQ(optimizer.buffer_count, 4);
+  EXPECT_EQ(optimizer.ratio, 1);
+  EXPECT_EQ(param.device, OffloadDevice::kCpu);
+  EXPECT_EQ(param.buffer_count, 5);
+  EXPECT_EQ(param.buffer_size, 100'000'000);
+  EXPECT_EQ(Keys{"CFG036 zero_optimization.offload_optimizer.ratio"},
+            ErrorKeys(Zero(R"("stage":2,"offload_optimizer":{"device":"cpu","ratio":0.5})")));
+  EXPECT_EQ(Keys{"CFG006 zero_optimization.offload_optimizer.ratio"},
+            ErrorKeys(Zero(R"("stage":3,"offload_optimizer":{"device":"cpu","ratio":1.5})")));
+  EXPECT_EQ(1u, ErrorKeys(Zero(R"("stage":3,"offload_optimizer":{"device":"cpu","buffer_size":5})")).size());
 }
 
 TEST(PrecisionSections, CFG_10_ScaleKeysInBf16AreOneNotice) {

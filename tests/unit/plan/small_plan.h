@@ -19,6 +19,8 @@ struct SmallPlan {
   int64_t pp = 1, virtual_stages = 1;  // `ranks` are all of them
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
   std::string partition = "uniform";
+  double offload_optimizer = 0;  // ratio; 0: none
+  bool offload_param = false;
 };
 
 inline ModelSpec ModelOf(const SmallPlan& small) {
@@ -44,6 +46,9 @@ inline Config ConfigOf(const SmallPlan& small) {
   config.zero_optimization.zero_stage = small.zero_stage;
   config.zero_optimization.reduce_bucket_size = small.bucket_elements;
   config.zero_optimization.allgather_bucket_size = small.bucket_elements;
+  if (small.offload_optimizer > 0) config.zero_optimization.offload_optimizer.device = OffloadDevice::kCpu;
+  config.zero_optimization.offload_optimizer.ratio = small.offload_optimizer;
+  if (small.offload_param) config.zero_optimization.offload_param.device = OffloadDevice::kCpu;
   config.world_size = small.ranks;
   config.dp_size = dp;
   config.pipeline_parallel = {small.pp, small.virtual_stages, small.schedule, small.partition};

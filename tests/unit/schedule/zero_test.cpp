@@ -22,7 +22,8 @@ using testing::SmallPlan;
 std::string UnitName(int unit) { return unit == 0 ? "E" : unit == 3 ? "H" : fmt::format("B{}", unit - 1); }
 
 std::string Short(const BufferKey& key) {
-  static const std::vector<std::string> kLetters = {"w", "p", "s", "st", "t", "G", "x", "a", "dx", "d", "g", "r"};
+  static const std::vector<std::string> kLetters = {"w",  "p", "s", "hs", "hst", "st", "t", "G",
+                                                    "x", "a", "dx", "d", "g", "r", "ws", "hw"};
   std::string text = kLetters[static_cast<size_t>(key.kind)];
   if (key.slot != 0) text += std::to_string(key.slot);
   if (key.unit >= 0) text += "[" + UnitName(key.unit) + "]";
@@ -42,7 +43,7 @@ std::vector<std::string> Lines(const Program& program) {
   std::vector<std::string> lines;
   for (const Instruction& i : program.instructions) {
     std::string line(Name(i.op));
-    const bool has_units = i.op != Op::kLoad && i.op != Op::kStepStats && i.op != Op::kCopyDown;
+    const bool has_units = i.op != Op::kLoad && i.op != Op::kStepStats && !CopiesState(i);
     if (has_units) line += " " + UnitName(i.units.first);
     if (has_units && i.units.last != i.units.first) line += ".." + UnitName(i.units.last);
     if (i.micro_batch >= 0) line += fmt::format(" {}", i.micro_batch);
@@ -173,6 +174,52 @@ TEST(Zero, EvaluationKeepsNothing) {
       "CopyDown down reads st",
   };
   EXPECT_EQ(Lines(MakeProgram(plan, ProgramKind::kEval, 0)), want);
+}
+
+// The gradient of a bucket goes down as soon as it is whole; updates and copies up follow one another bucket by bucket.
+TEST(Zero, OffloadedOptimizerRunsOnItsLane) {
+  SmallPlan small = Example(2);
+  small.offload_optimizer = 1;
+  const std::vector<std::string> lines = Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  EXPECT_EQ(lines[7], "CopyDown B1..H down reads s[B1] s[H] writes hs[B1] hs[H]");
+  const std::vector<std::string> step(lines.end() - 13, lines.end());
+  const std::vector<std::string> want = {
+      "CopyDown E down reads s[E] writes hs[E]",
+      "StepStats compute reads s[E] s[B0] s[B1] s[H] st writes st",
+      "StepStats dp world reads st writes st",
+      "CopyDown down reads st writes hst",
+      "Update E cpu reads hs[E] hst writes p[E] hw[E]",
+      "CopyUp E up reads hw[E] writes w[E] frees hw[E]",
+      "Gather E dp dp reads w[E] writes w[E]",
+      "Update B0 cpu reads hs[B0] hst writes p[B0] hw[B0]",
+      "CopyUp B0 up reads hw[B0] writes w[B0] frees hw[B0]",
+      "Gather B0 dp dp reads w[B0] writes w[B0]",
+      "Update B1..H cpu reads hs[B1] hs[H] hst writes p[B1] hw[B1] p[H] hw[H]",
+      "CopyUp B1..H up reads hw[B1] hw[H] writes w[B1] w[H] frees hw[B1] hw[H]",
+      "Gather B1..H dp dp reads w[B1] w[H] writes w[B1] w[H]",
+  };
+  EXPECT_EQ(step, want);
+}
+
+TEST(Zero, OffloadedWeightsComeUpBeforeTheyAreGathered) {
+  SmallPlan small = Example(3);
+  small.offload_param = true;
+  const std::vector<std::string> lines = Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  EXPECT_EQ(lines[1], "CopyUp E 0 up reads w[E] writes ws[E]");
+  EXPECT_EQ(lines[2], "Gather E 0 dp dp reads ws[E] writes G[E] frees ws[E]");
+  EXPECT_EQ(lines.back(), "CopyDown down reads st");
+  EXPECT_EQ(lines[lines.size() - 3], "Update B1..H compute reads s[B1] s[H] st writes p[B1] ws[B1] p[H] ws[H]");
+  EXPECT_EQ(lines[lines.size() - 2],  // what comes into the arena next waits for this
+            "CopyDown B1..H down reads ws[B1] ws[H] writes w[B1] w[H] st frees ws[B1] ws[H]");
+  small.offload_optimizer = 1;
+  const std::vector<std::string> both = Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  EXPECT_EQ(both.back(), "Update B1..H cpu reads hs[B1] hs[H] hst writes p[B1] w[B1] p[H] w[H]");
+  small.ranks = 1;  // what it owns is the whole: CopyUp is the gather
+  const Plan plan = PlanOf(small);
+  EXPECT_EQ(plan.effective_zero_stage, 3);
+  const std::vector<std::string> alone = Lines(MakeProgram(plan, ProgramKind::kTrain, 0));
+  EXPECT_EQ(alone[1], "CopyUp E 0 up reads w[E] writes G[E]");
+  for (const std::string& line : alone) EXPECT_FALSE(line.starts_with("Gather") || line.starts_with("Reduce")) << line;
 }
 
 TEST(Zero, CommunicationInAnotherTypeGoesThroughStaging) {
