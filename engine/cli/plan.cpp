@@ -119,6 +119,23 @@ void PrintBuckets(const Plan& plan) {
   Line("buckets", fmt::format("{} of {} to {} elements", plan.buckets.size(), FormatCount(least), FormatCount(most)));
 }
 
+void MemoryRow(std::string_view name, int64_t bytes, std::string_view how) {
+  if (bytes > 0) fmt::print("  {:<16}{:>12}  {}\n", name, FormatBytes(bytes), how);
+}
+
+// Of what is offloaded; every rank of a node takes as much.
+void PrintHostMemory(const Plan& plan) {
+  const MemoryAccount::Host& h = plan.memory.host;
+  if (!plan.offloads()) return;
+  fmt::print("host memory of the same rank{}\n", plan.pin_memory ? ", page-locked" : "");
+  MemoryRow("weights", h.weights, "own shards");
+  MemoryRow("gradients", h.gradients, "own sums, for the update on the CPU");
+  MemoryRow("master weights", h.master_weights, "own");
+  MemoryRow("moments", h.moments, "own");
+  MemoryRow("staging", h.arena, "weights of a few units on their way to the device");
+  MemoryRow("total", h.total(), fmt::format("{} bytes", FormatCount(h.total())));
+}
+
 void PrintMemory(const Plan& plan) {
   const MemoryAccount& m = plan.memory;
   const int stage = plan.effective_zero_stage;
@@ -144,6 +161,7 @@ void PrintMemory(const Plan& plan) {
   row("workspace", m.workspace, "scratch: logits of a chunk of tokens, or a block's backward");
   if (m.tables > 0) row("tables", m.tables, "cosines and sines of rotary positions");
   row("total", m.total(), fmt::format("{} bytes", FormatCount(m.total())));
+  PrintHostMemory(plan);
 }
 
 void PrintTraffic(const Plan& plan) {
@@ -153,6 +171,9 @@ void PrintTraffic(const Plan& plan) {
   if (t.transfer > 0) text += fmt::format(", transfers between stages {}", FormatBytes(t.transfer));
   if (t.tensor_parallel > 0) text += fmt::format(", inside the units over tp {}", FormatBytes(t.tensor_parallel));
   Line("traffic", text);
+  if (t.down + t.up > 0) {
+    Line("", fmt::format("and copies {} to the host, {} from it", FormatBytes(t.down), FormatBytes(t.up)));
+  }
   double forward = 0;
   for (const UnitLayout& unit : plan.units) forward += unit.spec.forward_flops_per_token;
   const double tokens = static_cast<double>(plan.batch.tokens_per_step());

@@ -6,6 +6,10 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,11 +25,63 @@ void Check(cudaError_t status, const char* call) {
               "see EXE001 in docs/errors/trainer.md");
 }
 
+// What lane cpu runs, in turn, on the thread that CUDA calls host functions from.
+class HostWork {
+ public:
+  explicit HostWork(Lanes::Runner run) : run_(std::move(run)) {}
+
+  static void Enqueue(const std::shared_ptr<HostWork>& self, const LaneWork& work, cudaStream_t stream) {
+    auto item = std::make_unique<Item>(Item{self, work});
+    Check(cudaLaunchHostFunc(stream, Run, item.get()), "cudaLaunchHostFunc");
+    item.release();  // Run owns it now
+  }
+
+  // Waits for what runs now; nothing runs afterwards: what it works on may go.
+  void End() {
+    const std::lock_guard lock(running_);
+    ended_ = true;
+  }
+
+  void Rethrow() {
+    if (!failed_) return;
+    const std::lock_guard lock(error_mutex_);
+    std::rethrow_exception(error_);
+  }
+
+ private:
+  struct Item {
+    std::shared_ptr<HostWork> self;
+    LaneWork work;
+  };
+
+  static void CUDART_CB Run(void* data) {
+    const std::unique_ptr<Item> item(static_cast<Item*>(data));
+    HostWork& self = *item->self;
+    const std::lock_guard lock(self.running_);
+    if (self.ended_ || self.failed_) return;
+    try {
+      self.run_(item->work, nullptr);
+    } catch (...) {
+      const std::lock_guard error_lock(self.error_mutex_);
+      self.error_ = std::current_exception();
+      self.failed_ = true;
+    }
+  }
+
+  Lanes::Runner run_;
+  std::mutex running_, error_mutex_;
+  bool ended_ = false;
+  std::atomic<bool> failed_ = false;
+  std::exception_ptr error_;
+};
+
 class CudaLanes : public Lanes {
  public:
-  CudaLanes(int device, Runner run) : run_(std::move(run)), guard_(static_cast<c10::DeviceIndex>(device)) {}
+  CudaLanes(int device, Runner run)
+      : run_(run), host_work_(std::make_shared<HostWork>(run)), guard_(static_cast<c10::DeviceIndex>(device)) {}
 
   ~CudaLanes() override {
+    host_work_->End();
     for (const std::optional<Queue>& queue : lanes_) {
       if (!queue) continue;
       for (cudaEvent_t event : queue->events) cudaEventDestroy(event);
@@ -33,13 +89,16 @@ class CudaLanes : public Lanes {
   }
 
   Ticket Issue(Lane lane, const LaneWork& work, const LaneWaits& waits) override {
+    host_work_->Rethrow();
     Queue& queue = QueueOf(lane);
     for (size_t other = 0; other < waits.size(); ++other) {
       if (waits[other] == 0) continue;
       Check(cudaStreamWaitEvent(queue.stream.stream(), EventOf(*lanes_[other], waits[other]), 0),
             "cudaStreamWaitEvent");
     }
-    {
+    if (lane == Lane::kCpu) {
+      HostWork::Enqueue(host_work_, work, queue.stream.stream());
+    } else {
       const c10::cuda::CUDAStreamGuard current(queue.stream);
       run_(work, queue.stream.stream());
     }
@@ -52,12 +111,14 @@ class CudaLanes : public Lanes {
     if (ticket.number == 0) return;
     Check(cudaEventSynchronize(EventOf(*lanes_[static_cast<size_t>(ticket.lane)], ticket.number)),
           "cudaEventSynchronize");
+    host_work_->Rethrow();
   }
 
   void Drain() override {
     for (const std::optional<Queue>& queue : lanes_) {
       if (queue) Check(cudaStreamSynchronize(queue->stream.stream()), "cudaStreamSynchronize");
     }
+    host_work_->Rethrow();
   }
 
  private:
@@ -87,6 +148,7 @@ class CudaLanes : public Lanes {
   static cudaEvent_t EventOf(const Queue& queue, uint64_t number) { return queue.events[number % kRing]; }
 
   Runner run_;
+  std::shared_ptr<HostWork> host_work_;
   c10::cuda::CUDAGuard guard_;
   std::array<std::optional<Queue>, kNumLanes> lanes_;
 };

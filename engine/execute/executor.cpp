@@ -335,8 +335,7 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
 
 void Executor::RunUpdate(const Bound& bound, const StepContext& step) {
   const Instruction& instruction = bound.compiled->instruction;
-  const at::Tensor& scalars =
-      instruction.lane == Lane::kCpu ? step.slot->host_state : parts_.state->step_state();
+  const at::Tensor& scalars = instruction.lane == Lane::kCpu ? step.slot->host_state : parts_.state->step_state();
   for (int u = instruction.units.first; u <= instruction.units.last; ++u) {
     const at::Tensor made =
         bound.made.empty() ? at::Tensor() : bound.made[static_cast<size_t>(u - instruction.units.first)];

@@ -1,7 +1,10 @@
 // Lanes: the queues on which one rank's instructions run, each first in, first out. One host thread issues.
 //   Ticket t = lanes->Issue(Lane::kDp, work, waits);   lanes->Wait(t);
 // On the CPU the compute lane runs inside Issue and every other lane has a thread; on a GPU every lane is a stream and
-// a wait is an event, so that the host never blocks on the device.
+// a wait is an event, so that the host never blocks on the device. Lane cpu is a stream of host functions there: CUDA
+// calls each when what it waits for has ended, and holds back what waits for it, so that neither the issuing thread nor
+// a flag in memory has a part in it. Such a function calls nothing of CUDA and waits for no other rank, as CUDA
+// demands; one that waited inside would hold up all others, which one thread may call.
 #pragma once
 #include <array>
 #include <chrono>

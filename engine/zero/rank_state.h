@@ -1,6 +1,6 @@
 // Everything that one rank keeps between steps: weights, master weights, moments, gradient sums and StepState, one flat
-// buffer a unit each, on the device or, where the plan offloads them, on the host. The ZeRO stage decides only how much of each is here; what happens when is the Program's business
-// (engine/schedule).
+// buffer a unit each, on the device or, where the plan offloads them, on the host. The ZeRO stage decides only how much
+// of each is here; what happens when is the Program's business (engine/schedule).
 //   RankState state(plan, rank, device);  state.InitialiseWeights(seed);
 #pragma once
 #include <ATen/core/Tensor.h>

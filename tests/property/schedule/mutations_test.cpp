@@ -89,7 +89,7 @@ TEST_F(Mutations, CarriedHazardsAreDropped) {
     EXPECT_TRUE(VerifySequence(plan, {&damaged}).ok());
     damaged = ranks[0];
     const int stage = plan.effective_zero_stage;
-    if (stage == 0) return;  // weights stay on one lane
+    if (stage == 0) return;                                        // weights stay on one lane
     if (plan.weights_on_host && !plan.OptimizerOnHost(0)) return;  // Load waits for the last CopyDown of weights
     drop(BufferKind::kWeights, plan.weights_on_host ? Op::kCopyUp : stage == 3 ? Op::kGather : Op::kForward);
     EXPECT_FALSE(VerifySequence(plan, {&damaged, &damaged}).ok());

@@ -42,6 +42,9 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   config.zero_optimization.zero_stage = run.zero_stage;
   config.zero_optimization.reduce_bucket_size = config.zero_optimization.allgather_bucket_size = run.bucket;
   config.zero_optimization.stage3_prefetch_bucket_size = run.bucket;
+  if (run.offload_optimizer > 0) config.zero_optimization.offload_optimizer.device = OffloadDevice::kCpu;
+  config.zero_optimization.offload_optimizer.ratio = run.offload_optimizer;
+  if (run.offload_param) config.zero_optimization.offload_param.device = OffloadDevice::kCpu;
   config.gradient_clipping = run.clip;
   config.world_size = run.world;
   config.dp_size = dp;

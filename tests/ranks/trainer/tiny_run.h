@@ -32,6 +32,8 @@ struct TinyRun {
   std::vector<int64_t> inject_overflow = {};
   std::optional<ModelSpec> model = {};  // instead of the GPT-2 of `heads` and `tied`
   double dropout = 0;
+  double offload_optimizer = 0;  // ratio; 0: none
+  bool offload_param = false;
   at::Device device = at::kCPU;
   // What each communicator of the in-process world is wrapped into; host-staged for a GPU that ranks share.
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> carry = {};

@@ -22,8 +22,8 @@ using testing::SmallPlan;
 std::string UnitName(int unit) { return unit == 0 ? "E" : unit == 3 ? "H" : fmt::format("B{}", unit - 1); }
 
 std::string Short(const BufferKey& key) {
-  static const std::vector<std::string> kLetters = {"w",  "p", "s", "hs", "hst", "st", "t", "G",
-                                                    "x", "a", "dx", "d", "g", "r", "ws", "hw"};
+  static const std::vector<std::string> kLetters = {"w", "p", "s",  "hs", "hst", "st", "t",  "G",
+                                                    "x", "a", "dx", "d",  "g",   "r",  "ws", "hw"};
   std::string text = kLetters[static_cast<size_t>(key.kind)];
   if (key.slot != 0) text += std::to_string(key.slot);
   if (key.unit >= 0) text += "[" + UnitName(key.unit) + "]";
