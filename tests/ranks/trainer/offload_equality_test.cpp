@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.stage = 3, .world = 1, .optimizer = 0.3, .param = true, .recompute = kFull},
         // With tensor and pipeline parallelism.
         Layout{.stage = 1, .world = 4, .accumulation = 3, .tp = 2},
-        Layout{.stage = 3, .world = 4, .param = true, .tp = 2, .sequence_parallel = true},
+        Layout{.stage = 3, .world = 2, .param = true, .tp = 2, .sequence_parallel = true},
         Layout{.stage = 3, .world = 2, .accumulation = 3, .optimizer = 0, .param = true, .tp = 2},
         Layout{.stage = 2, .world = 4, .accumulation = 3, .pp = 2},
         Layout{.stage = 1, .world = 2, .accumulation = 3, .pp = 2, .schedule = PipelineSchedule::kZeroBubble},
@@ -87,8 +87,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.stage = 3, .world = 4, .accumulation = 3, .param = true, .pp = 2},
         Layout{.stage = 3, .world = 2, .accumulation = 3, .optimizer = 0, .param = true, .pp = 2},
         Layout{.stage = 3, .world = 4, .accumulation = 3, .param = true, .tp = 2, .pp = 2}),
-    [](const auto& info) {
-      const Layout& l = info.param;
+    [](const auto& layout) {
+      const Layout& l = layout.param;
       std::string name = "Zero" + std::to_string(l.stage) + "Ranks" + std::to_string(l.world) + "Accumulation" +
                          std::to_string(l.accumulation);
       if (l.optimizer > 0) name += l.optimizer < 1 ? "PartOfOptimizer" : "Optimizer";
