@@ -60,6 +60,8 @@ struct ExecutorParts {
   LossScaling loss_scaling = {};
   uint64_t dropout_seed = 0;
   std::shared_ptr<Tracer> tracer;  // null: nothing is recorded
+  // Tests: called where an instruction runs (on the CPU in its lane's thread), before it. May be empty.
+  std::function<void(const Instruction&)> before_instruction = {};
 };
 
 class Executor {

@@ -90,6 +90,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);
   parts.loss_scaling = LossScalingOf(setup_.config);
   parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
+  parts.before_instruction = setup_.before_instruction;
   executor_ = std::make_unique<Executor>(parts, MakeUnits(plan_, setup_.modules, world_.device), std::move(train),
                                          std::move(eval));
   BroadcastBuffers(setup_.modules, world_);

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ struct TrainerSetup {
   OwnModules modules = {};    // this rank's; `model` is completed from them
   // Steps, counted from 0, whose loss is multiplied by 1e38: a test of what follows an overflow.
   std::vector<int64_t> inject_overflow = {};
+  std::function<void(const Instruction&)> before_instruction = {};  // tests: ExecutorParts
 };
 
 struct Evaluation {

@@ -21,7 +21,7 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   model.num_attention_heads = model.num_key_value_heads = run.heads;
   model.intermediate_size = 96;
   model.vocab_size = 61;
-  model.padded_vocab_size = 64 * run.tp;
+  model.padded_vocab_size = (64 + run.tp - 1) / run.tp * run.tp;  // every tp rank has tokens, the last one padding too
   model.max_position_embeddings = 16;
   model.tie_word_embeddings = run.tied;
   if (run.model) model = *run.model;
@@ -56,6 +56,11 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   setup.hidden_dropout = run.dropout;
   if (run.modules) setup.modules = run.modules(rank);
   setup.inject_overflow = run.inject_overflow;
+  if (run.before_instruction) {
+    setup.before_instruction = [run, rank](const Instruction& instruction) {
+      run.before_instruction(rank, instruction);
+    };
+  }
   return setup;
 }
 
