@@ -20,6 +20,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "engine/kernels/step_state.h"
@@ -197,6 +198,7 @@ struct AdamOptions {
 };
 // In the master's type, rounded in the order of DeepSpeed's fused Adam: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g;
 // u = (m / c1) / (sqrt(v / c2) + eps) (+ wd p if decoupled); p -= lr u, where c = 1 - b^t.
+// On the CPU one pass that moves each byte once: 28 bytes an element with a 16-bit gradient and 16-bit weights.
 void AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                 const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
                 const at::Tensor& learning_rates, const at::Tensor& betas, const AdamOptions& options);
@@ -249,6 +251,9 @@ void LambMoments(const at::Tensor& master, const at::Tensor& exp_avg, const at::
 void LambUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                 const at::Tensor& weights, const at::Tensor& squares, const at::Tensor& state,
                 const at::Tensor& learning_rates, const at::Tensor& betas, const LambOptions& options);
+
+// What AdamUpdate on this machine's CPU uses: "AVX-512", "AVX2" or "plain code".
+std::string_view CpuLevel();
 
 // ---- Flat buffers: 1-D, equal length, same device, any floating types.
 void CastCopy(const at::Tensor& source, const at::Tensor& destination);  // round to nearest even

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -20,18 +21,34 @@
 
 namespace trireme {
 
-struct Transfer::State {
-  std::mutex mutex;
-  std::condition_variable ended;
-  int64_t blocks_left = 0;
-  std::optional<Error> error;
-};
-
 namespace {
 
 constexpr int kMostAttempts = 100;  // of a block for which the kernel has no resources; a millisecond apart
 
+// An Error's parts: copies of one exception share memory, and threads would pass it on.
+struct Failure {
+  std::string id, what, where, fix;
+};
+
+Failure FailureOf(const std::string& what, int64_t result, const std::string& where) {
+  if (result >= 0) {
+    return {"STO004", fmt::format("{} ended after {} bytes", what, result), where,
+            "something has cut the file short or the disk is broken: look at the kernel's log, then start again"};
+  }
+  return {"STO003", fmt::format("{} failed: {}", what, std::strerror(static_cast<int>(-result))), where,
+          result == -ENOSPC || result == -EDQUOT
+              ? "free room there; this file system cannot reserve it at the start"
+              : "look at the kernel's log and the disk's health, or set nvme_path to a folder on another disk"};
+}
+
 }  // namespace
+
+struct Transfer::State {
+  std::mutex mutex;
+  std::condition_variable ended;
+  int64_t blocks_left = 0;
+  std::optional<Failure> failure;
+};
 
 // One block of a transfer; lives until it has ended.
 struct Store::Block : BlockTask {
@@ -69,7 +86,9 @@ void Transfer::Wait() {
   if (state_ == nullptr) return;
   std::unique_lock lock(state_->mutex);
   state_->ended.wait(lock, [&] { return state_->blocks_left == 0; });
-  if (state_->error) throw Error(*state_->error);
+  if (!state_->failure) return;
+  const auto& [id, what, where, fix] = *state_->failure;
+  throw Error(ErrorCode::kEnvironment, id, what, where, fix);
 }
 
 Store::~Store() {
@@ -143,32 +162,23 @@ void Store::Ended(BlockTask& task, int64_t result) {
     BlockTask* const rest = &task;
     return engine_->Start({&rest, 1});
   }
-  std::optional<Error> error;
+  std::optional<Failure> failure;
   if (moved < block.bytes) {
-    error = Failure(block, result);
+    failure = FailureOf(Describe(block), result, folder_.string());
   } else if (block.into != nullptr) {
     std::memcpy(block.into, block.copy.data(), static_cast<size_t>(block.length));
   }
   const std::unique_ptr<Block> owned(&block);
   Transfer::State& state = *owned->transfer;
   const std::lock_guard lock(state.mutex);
-  if (error && !state.error) state.error = std::move(error);
+  if (failure && !state.failure) state.failure = std::move(failure);
   if (--state.blocks_left == 0) state.ended.notify_all();
 }
 
-Error Store::Failure(const Block& block, int64_t result) const {
-  const std::string what = fmt::format(
-      "rank {}: {} {} at {} of section {}", rank_, block.write ? "writing" : "reading", FormatBytes(block.bytes),
-      block.offset - sections_[static_cast<size_t>(block.section)].begin, block.section);
-  if (result >= 0) {
-    return {ErrorCode::kEnvironment, "STO004", fmt::format("{} ended after {} bytes", what, result), folder_.string(),
-            "something has cut the file short or the disk is broken: look at the kernel's log, then start again"};
-  }
-  return {ErrorCode::kEnvironment, "STO003",
-          fmt::format("{} failed: {}", what, std::strerror(static_cast<int>(-result))), folder_.string(),
-          result == -ENOSPC || result == -EDQUOT
-              ? "free room there; this file system cannot reserve it at the start"
-              : "look at the kernel's log and the disk's health, or set nvme_path to a folder on another disk"};
+std::string Store::Describe(const Block& block) const {
+  return fmt::format("rank {}: {} {} at {} of section {}", rank_, block.write ? "writing" : "reading",
+                     FormatBytes(block.bytes), block.offset - sections_[static_cast<size_t>(block.section)].begin,
+                     block.section);
 }
 
 }  // namespace trireme

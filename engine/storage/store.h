@@ -24,7 +24,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/error.h"
 #include "engine/storage/block_engine.h"
 #include "parsers/config.h"
 
@@ -89,7 +88,7 @@ class Store : private BlockTarget {
   Store() = default;
   Transfer Start(bool write, int section, int64_t offset, std::byte* memory, int64_t bytes);
   void Ended(BlockTask& task, int64_t result) override;
-  Error Failure(const Block& block, int64_t result) const;
+  std::string Describe(const Block& block) const;  // "rank 3: writing 1.00 MiB at 0 of section 2"
   void OpenEngine(const StoreOptions& options);
 
   std::filesystem::path folder_;

@@ -13,10 +13,11 @@
 
 namespace trireme::kernels {
 
-// Each loop exists once for any x86-64 or ARM, and once for AVX2. Both give the same bits: contraction is off and sums
-// have fixed lanes.
+// Each loop exists once for any x86-64 or ARM, and once for AVX2; Adam's, which offload makes hot, for AVX-512 too. All
+// give the same bits: contraction is off and sums have fixed lanes.
 struct Baseline {};
 struct Avx2 {};
+struct Avx512 {};
 
 struct BFloat16 {
   uint16_t bits;

@@ -35,6 +35,9 @@ AdamStep<M> MakeAdamStep(const double* state, const at::Tensor& learning_rates, 
   return step;
 }
 
+// From here on the states do not fit into the caches, and weights need not stay there.
+constexpr int64_t kStreamedElements = 1 << 21;
+
 }  // namespace
 
 template <>
@@ -46,12 +49,13 @@ void Backend<CpuDevice>::AdamUpdate(const at::Tensor& master, const at::Tensor& 
   if (slots[kSkip] != 0) return;
   ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
     const AdamStep<M> step = MakeAdamStep<M>(slots, learning_rates, betas, options);
+    const bool stream = master.numel() >= kStreamedElements;
     Parallel(master.numel(), 4, [&](int64_t begin, int64_t end) {
       W* out = Data<W>(weights);
-      AtLevel([&](auto level) {
-        UpdateVectors<decltype(level), M, G, W>::Adam(Data<M>(master) + begin, Data<M>(exp_avg) + begin,
-                                                      Data<M>(exp_avg_sq) + begin, Data<G>(gradient) + begin,
-                                                      out == nullptr ? nullptr : out + begin, end - begin, step);
+      AtWidestLevel([&](auto level) {
+        AdamVectors<decltype(level), M, G, W>::Update(
+            Data<M>(master) + begin, Data<M>(exp_avg) + begin, Data<M>(exp_avg_sq) + begin, Data<G>(gradient) + begin,
+            out == nullptr ? nullptr : out + begin, end - begin, step, stream);
       });
     });
   });

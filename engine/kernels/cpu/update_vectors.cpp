@@ -1,32 +1,6 @@
-#include <cmath>
-
 #include "engine/kernels/cpu/vectors.h"
 
 namespace trireme::kernels {
-
-template <typename Level, typename M, typename G, typename W>
-void UpdateVectors<Level, M, G, W>::Adam(M* __restrict master, M* __restrict exp_avg, M* __restrict exp_avg_sq,
-                                         const G* __restrict gradient, W* __restrict weights, int64_t count,
-                                         const AdamStep<M>& step) {
-  const AdamStep<M> s = step;  // a copy: the compiler sees that the stores below do not change it
-  const M keep1 = M(1) - s.beta1, keep2 = M(1) - s.beta2;
-  const M coupled = s.decoupled ? M(0) : s.weight_decay, decoupled = s.decoupled ? s.weight_decay : M(0);
-  auto element = [&](int64_t i) {
-    const M p = master[i];
-    const M g = static_cast<M>(Load(gradient[i])) * s.gradient_factor + coupled * p;
-    const M m = s.beta1 * exp_avg[i] + keep1 * g;
-    const M v = s.beta2 * exp_avg_sq[i] + keep2 * g * g;
-    const M u = (m / s.correction1) / (std::sqrt(v / s.correction2) + s.epsilon) + decoupled * p;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    return master[i] = p - s.learning_rate * u;
-  };
-  if (weights == nullptr) {
-    for (int64_t i = 0; i < count; ++i) element(i);
-  } else {
-    for (int64_t i = 0; i < count; ++i) Store(element(i), weights[i]);
-  }
-}
 
 template <typename Level, typename M, typename G, typename W>
 void UpdateVectors<Level, M, G, W>::Sgd(M* __restrict master, M* __restrict buffer, const G* __restrict gradient,

@@ -69,12 +69,20 @@ struct SquareVectors {
   static double Sum(const T* values, int64_t count);
 };
 
-// update_vectors.cpp. M: master and moments, G: gradient, W: weights (null: none).
+// adam_vectors.cpp, the only loops that exist for AVX-512 too. M: master and moments, G: gradient, W: weights (null:
+// none). `stream`: weights go past the caches. No bit depends on it, on the level, or on where the buffers are cut.
 template <typename M>
 struct AdamStep {
   M beta1, beta2, correction1, correction2, learning_rate, epsilon, weight_decay, gradient_factor;
   bool decoupled;
 };
+template <typename Level, typename M, typename G, typename W>
+struct AdamVectors {
+  static void Update(M* master, M* exp_avg, M* exp_avg_sq, const G* gradient, W* weights, int64_t count,
+                     const AdamStep<M>& step, bool stream);
+};
+
+// update_vectors.cpp. M, G, W as above.
 template <typename M>
 struct SgdStep {
   M momentum, keep, learning_rate, weight_decay, gradient_factor;  // keep: 1 - dampening
@@ -90,8 +98,6 @@ struct LionStep {
 };
 template <typename Level, typename M, typename G, typename W>
 struct UpdateVectors {
-  static void Adam(M* master, M* exp_avg, M* exp_avg_sq, const G* gradient, W* weights, int64_t count,
-                   const AdamStep<M>& step);
   static void Sgd(M* master, M* buffer, const G* gradient, W* weights, int64_t count, const SgdStep<M>& step);
   static void Adagrad(M* master, M* sum, const G* gradient, W* weights, int64_t count, const AdagradStep<M>& step);
   static void Lion(M* master, M* exp_avg, const G* gradient, W* weights, int64_t count, const LionStep<M>& step);
@@ -124,6 +130,16 @@ auto AtLevel(F&& f) {
   if (HasAvx2()) return f(Avx2{});
 #endif
   return f(Baseline{});
+}
+
+// As AtLevel, for loops that exist for AVX-512 too.
+bool HasAvx512();
+template <typename F>
+auto AtWidestLevel(F&& f) {
+#ifdef TRIREME_KERNELS_AVX2
+  if (HasAvx512()) return f(Avx512{});
+#endif
+  return AtLevel(f);
 }
 
 }  // namespace trireme::kernels

@@ -79,8 +79,8 @@ std::vector<char> Everything(int64_t width) {
   for (M& value : second) value *= value;
   const std::vector<G> gradient = Numbers<G>(count, 8);
   std::vector<T> weights(x.size());
-  UpdateVectors<Level, M, G, T>::Adam(master.data(), first.data(), second.data(), gradient.data(), weights.data(),
-                                      count, adam);
+  AdamVectors<Level, M, G, T>::Update(master.data(), first.data(), second.data(), gradient.data(), weights.data(),
+                                      count, adam, false);
   const SgdStep<M> sgd{M(0.9), M(1), M(1e-2), M(0.1), M(1), true, false};
   UpdateVectors<Level, M, G, T>::Sgd(master.data(), first.data(), gradient.data(), weights.data(), count, sgd);
   const AdagradStep<M> adagrad{M(1e-2), M(1e-10), M(0.1), M(0.5)};
@@ -118,6 +118,58 @@ TEST(LevelsTest, Avx2GivesTheBitsOfTheBaseline) {
   }
 }
 #endif
+
+// Masters, moments and weights after one update, cut at `cuts`, the weights `shift` elements into a cache line.
+template <typename Level, typename M, typename G, typename W>
+std::vector<char> Adam(const std::vector<int64_t>& cuts, int64_t shift, bool stream, bool decoupled) {
+  const int64_t count = cuts.back();
+  std::vector<M> master = Numbers<M>(count, 5), first = Numbers<M>(count, 6), second = Numbers<M>(count, 7);
+  for (M& value : second) value *= value;
+  const std::vector<G> gradient = Numbers<G>(count, 8);
+  std::vector<W> room(static_cast<size_t>(count + shift) + 64);
+  auto* weights = reinterpret_cast<W*>((reinterpret_cast<uintptr_t>(room.data()) + 63) / 64 * 64) + shift;
+  const AdamStep<M> step{M(0.9), M(0.99), M(0.1), M(0.01), M(1e-3), M(1e-8), M(0.1), M(0.5), decoupled};
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    const int64_t begin = cuts[i];
+    AdamVectors<Level, M, G, W>::Update(master.data() + begin, first.data() + begin, second.data() + begin,
+                                        gradient.data() + begin, weights + begin, cuts[i + 1] - begin, step, stream);
+  }
+  std::vector<char> bytes;
+  auto keep = [&](const auto* data) {
+    const auto* begin = reinterpret_cast<const char*>(data);
+    bytes.insert(bytes.end(), begin, begin + static_cast<size_t>(count) * sizeof(*data));
+  };
+  for (const auto* values : {&master, &first, &second}) keep(values->data());
+  keep(weights);
+  return bytes;
+}
+
+template <typename M, typename G, typename W>
+void ExpectOneAdam() {
+  for (const bool decoupled : {false, true}) {
+    const auto whole = Adam<Baseline, M, G, W>({0, 331}, 0, false, decoupled);
+    for (const int64_t shift : {0, 1, 17, 31}) {
+      for (const bool stream : {false, true}) {
+        for (const auto& cuts : std::vector<std::vector<int64_t>>{
+                 {0, 331}, {0, 1, 3, 6, 38, 70, 71, 103, 140, 236, 299, 331}, {0, 32, 64, 320, 331}}) {
+          EXPECT_EQ(whole, (Adam<Baseline, M, G, W>(cuts, shift, stream, decoupled)));
+#ifdef TRIREME_KERNELS_AVX2
+          if (HasAvx2()) EXPECT_EQ(whole, (Adam<Avx2, M, G, W>(cuts, shift, stream, decoupled)));
+          if (HasAvx512()) EXPECT_EQ(whole, (Adam<Avx512, M, G, W>(cuts, shift, stream, decoupled)));
+#endif
+        }
+      }
+    }
+  }
+}
+
+TEST(LevelsTest, PRF_06_AdamGivesTheSameBitsAtEveryLevelAlignmentAndCut) {
+  ExpectOneAdam<double, double, double>();
+  ExpectOneAdam<float, float, float>();
+  ExpectOneAdam<float, float, BFloat16>();
+  ExpectOneAdam<float, BFloat16, BFloat16>();
+  ExpectOneAdam<float, Float16, Float16>();
+}
 
 // Against LibTorch's own conversion: every fp16 value; every midpoint between two of them and its fp32 neighbours.
 TEST(LevelsTest, HalfConversionsAreExactAndRoundToNearestEven) {

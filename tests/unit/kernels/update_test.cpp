@@ -1,3 +1,9 @@
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
 #include "tests/unit/kernels/kernel_cases.h"
 
 namespace trireme::kernels {
@@ -109,6 +115,78 @@ TEST_P(UpdateTest, TheStepsFactorMultipliesTheLearningRate) {
   };
   EXPECT_TRUE(at::equal(updated(0.25, 0.5), updated(0.125, 1)));
   EXPECT_FALSE(at::equal(updated(0.25, 0.5), updated(0.25, 1)));
+}
+
+// One element before an update by Adam.
+struct Element {
+  float p, m, v, g;
+};
+
+// The formula of DeepSpeed's CPU Adam, which rounds in another order. c1, c2: corrections of the bias out of exact
+// powers of the betas. DeepSpeed's running fp32 products are equal to them at t = 1, but lose so many digits of c2
+// right after (80 units in the last place of the update at t = 3) that nothing else could be seen.
+Element CpuForm(Element e, float decay, float rate, float c1, float c2) {
+  e.m = 0.9f * e.m + (1 - 0.9f) * e.g;
+  e.v = 0.999f * e.v + (1 - 0.999f) * e.g * e.g;
+  if (decay > 0) e.p += -rate * decay * e.p;
+  e.p += -rate / c1 * (e.m / (std::sqrt(e.v) * (1 / std::sqrt(c2)) + 1e-8f));
+  return e;
+}
+
+// Weights and gradients of many sizes, moments as earlier steps leave them.
+std::vector<Element> Elements(int64_t count, bool first_step, float c1, float c2) {
+  std::mt19937 generator(17);
+  std::normal_distribution<float> normal;
+  std::vector<Element> elements(static_cast<size_t>(count));
+  for (Element& e : elements) {
+    e.g = normal(generator) * std::pow(10.0f, 2 * normal(generator) - 3);
+    e.p = normal(generator) * std::pow(10.0f, normal(generator) - 2);
+    const float scale = std::abs(e.g * normal(generator));
+    e.m = first_step ? 0 : c1 * scale * normal(generator) * 0.5f;
+    e.v = first_step ? 0 : c2 * scale * scale + e.m * e.m * 0.1f;
+  }
+  return elements;
+}
+
+// Largest difference in units in the last place of max(|weight|, learning rate).
+double DifferenceFromCpuForm(int steps, double decay, double rate) {
+  const auto c1 = static_cast<float>(1 - std::pow(static_cast<double>(0.9f), steps));
+  const auto c2 = static_cast<float>(1 - std::pow(static_cast<double>(0.999f), steps));
+  const std::vector<Element> before = Elements(20001, steps == 1, c1, c2);
+  const auto count = static_cast<int64_t>(before.size());
+  const at::Tensor all = at::empty({4, count}, at::kFloat), state = at::zeros({kStepStateSize}, at::kDouble);
+  auto* values = all.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < count; ++i) {
+    const Element& e = before[static_cast<size_t>(i)];
+    values[i] = e.p, values[count + i] = e.m, values[2 * count + i] = e.v, values[3 * count + i] = e.g;
+  }
+  state[kUpdateFactor] = 1;
+  state[kAppliedSteps] = steps;
+  AdamUpdate(all[0], all[1], all[2], all[3], {}, state, at::full({1}, rate, at::kDouble),
+             at::tensor({0.9, 0.999}, at::kDouble).view({1, 2}), {.weight_decay = decay});
+  double worst = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const Element& e = before[static_cast<size_t>(i)];
+    const Element want = CpuForm(e, static_cast<float>(decay), static_cast<float>(rate), c1, c2);
+    EXPECT_EQ(want.m, values[count + i]);
+    EXPECT_EQ(want.v, values[2 * count + i]);
+    const float size = std::max(std::abs(e.p), static_cast<float>(rate));
+    const float unit = std::nextafter(size, INFINITY) - size;
+    worst = std::max(worst, static_cast<double>(std::abs(values[i] - want.p) / unit));
+  }
+  return worst;
+}
+
+TEST(CpuAdamTest, OneStepIsWithinFourUnitsInTheLastPlaceOfDeepSpeedsCpuForm) {
+  for (const int steps : {1, 2, 10, 100}) {
+    for (const double decay : {0.0, 0.1}) {
+      for (const double rate : {1e-4, 1e-2}) {
+        const double worst = DifferenceFromCpuForm(steps, decay, rate);
+        EXPECT_LE(worst, 4) << steps << " " << decay << " " << rate;
+        EXPECT_GT(worst, 0) << "the two forms round differently";
+      }
+    }
+  }
 }
 
 // Cut anywhere, with any tail, every element gets the same bits.

@@ -306,6 +306,28 @@ TEST(Config, CFG_24_KeysWithoutEffectAreNamed) {
   EXPECT_FALSE(Contains(notices, "aio"));
 }
 
+TEST(Config, KeysAndDefaultsOfAio) {
+  const AioConfig defaults = ParseKeys(R"("aio":null)").config.aio;
+  EXPECT_EQ(1048576, defaults.block_size);
+  EXPECT_EQ(8, defaults.queue_depth);
+  EXPECT_EQ(1, defaults.intra_op_parallelism);
+  EXPECT_FALSE(defaults.single_submit);
+  EXPECT_TRUE(defaults.overlap_events);
+  const ParseResult r = ParseKeys(
+      R"("aio":{"block_size":8192,"queue_depth":32,"intra_op_parallelism":4,"thread_count":2,"single_submit":true,
+         "overlap_events":false})");
+  EXPECT_EQ(Keys{}, ErrorKeys(r));
+  EXPECT_EQ(8192, r.config.aio.block_size);
+  EXPECT_EQ(32, r.config.aio.queue_depth);
+  EXPECT_EQ(4, r.config.aio.intra_op_parallelism);
+  EXPECT_TRUE(r.config.aio.single_submit);
+  EXPECT_FALSE(r.config.aio.overlap_events);
+  std::string notices;
+  for (const Problem& p : testing::Of(r, Severity::kNotice)) notices += p.what + "\n";
+  EXPECT_TRUE(Contains(notices, "thread_count: no effect here")) << notices;
+  EXPECT_EQ(Keys{"CFG006 aio.queue_depth"}, ErrorKeys(ParseKeys(R"("aio":{"queue_depth":0})")));
+}
+
 TEST(Config, StepsPerPrintAndOtherScalars) {
   EXPECT_EQ(5, ParseKeys(R"("steps_per_print":5)").config.steps_per_print);
   EXPECT_EQ(Keys{"CFG006 steps_per_print"}, ErrorKeys(ParseKeys(R"("steps_per_print":0)")));
