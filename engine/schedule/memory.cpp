@@ -116,8 +116,10 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
     traffic.tensor_parallel += TensorParallelBytes(plan, instruction);
     if (instruction.op == Op::kCopyDown && !CopiesState(instruction)) traffic.down += BytesOf(compiled.writes);
     if (instruction.op == Op::kCopyUp) traffic.up += BytesOf(compiled.writes);
-    if (instruction.op == Op::kReduceNorms && instruction.group == Group::kDp) {
-      traffic.reduce += 2 * BytesOf(compiled.writes) * (plan.topology.dp_size - 1) / plan.topology.dp_size;
+    if (instruction.op == Op::kReduceNorms) {
+      const bool tp = instruction.group == Group::kTp;
+      const int64_t ranks = tp ? plan.topology.tp_size : plan.topology.dp_size;
+      (tp ? traffic.tensor_parallel : traffic.reduce) += 2 * BytesOf(compiled.writes) * (ranks - 1) / ranks;
     }
   }
   // Every micro-batch sends the same.
