@@ -1,5 +1,6 @@
 #include "engine/trainer/replicas.h"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/core.h>
@@ -48,15 +49,18 @@ ReplicaCheck::ReplicaCheck(const RankState& state, RankWorld& world) : state_(st
   }
 }
 
+// Weights may lie on the host beside a run on a device (offloaded parameters): each is summed where it is.
 std::vector<int64_t> ReplicaCheck::Checksums() const {
-  const at::Tensor sums =
-      at::zeros({static_cast<int64_t>(parts_.size())}, at::TensorOptions().dtype(at::kLong).device(world_.device));
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    kernels::Checksum(parts_[i].weights, sums.narrow(0, static_cast<int64_t>(i), 1));
+  const auto count = static_cast<int64_t>(parts_.size());
+  const at::Tensor there = at::zeros({count}, at::TensorOptions().dtype(at::kLong).device(world_.device)),
+                   here = at::zeros({count}, at::kLong);
+  for (int64_t i = 0; i < count; ++i) {
+    const at::Tensor& weights = parts_[static_cast<size_t>(i)].weights;
+    kernels::Checksum(weights, (weights.device() == there.device() ? there : here).narrow(0, i, 1));
   }
-  const at::Tensor host = sums.cpu();
-  const auto* values = host.const_data_ptr<int64_t>();
-  return {values, values + parts_.size()};
+  const at::Tensor sums = there.cpu() + here;
+  const auto* values = sums.const_data_ptr<int64_t>();
+  return {values, values + count};
 }
 
 void ReplicaCheck::Compare(int64_t step) {

@@ -61,6 +61,7 @@ Buffers Make(int64_t count) {
             .learning_rates = at::full({1}, 1e-4, at::kDouble),
             .betas = at::full({1, 2}, 0.95, at::kDouble)};
   b.state.mutable_data_ptr<double>()[kUpdateFactor] = 0.7;
+  b.state.mutable_data_ptr<double>()[kRateFactor] = 1;
   b.state.mutable_data_ptr<double>()[kAppliedSteps] = 10;
   return b;
 }

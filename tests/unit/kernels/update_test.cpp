@@ -162,6 +162,7 @@ double DifferenceFromCpuForm(int steps, double decay, double rate) {
   }
   state[kUpdateFactor] = 1;
   state[kAppliedSteps] = steps;
+  state[kRateFactor] = 1;
   AdamUpdate(all[0], all[1], all[2], all[3], {}, state, at::full({1}, rate, at::kDouble),
              at::tensor({0.9, 0.999}, at::kDouble).view({1, 2}), {.weight_decay = decay});
   double worst = 0;
