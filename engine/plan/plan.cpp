@@ -300,6 +300,8 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
     TRIREME_CHECK(!plan.trust_ratios, "the parser refuses Lamb on the host");
     PlaceOptimizer(plan, zero.offload_optimizer.ratio);
   }
+  plan.optimizer_on_disk = zero.offload_optimizer.device == OffloadDevice::kNvme;
+  plan.weights_on_disk = zero.offload_param.device == OffloadDevice::kNvme;
   plan.pin_memory = zero.offload_optimizer.pin_memory && zero.offload_param.pin_memory;
   plan.num_parameters = NumParameters(model);
   if (!inputs.own_units.empty()) CountOwnParameters(plan);

@@ -1,4 +1,4 @@
-// What moves blocks between a file and memory: inside of Store. Two kinds, of one behaviour: io_uring, and threads with
+// What moves blocks between a file and memory: inside of StateStore. Two kinds, of one behaviour: io_uring, and threads with
 // pread and pwrite.
 #pragma once
 #include <condition_variable>

@@ -18,7 +18,7 @@ bool ShareSections(const StreamJob& a, const StreamJob& b) {
 
 }  // namespace
 
-ChunkStream::ChunkStream(Store& store, const StreamOptions& options)
+ChunkStream::ChunkStream(StateStore& store, const StreamOptions& options)
     : store_(&store), options_(options), memory_(options.BufferBytes()) {
   TRIREME_CHECK(options.buffer_count >= 1, fmt::format("{} buffers", options.buffer_count));
   TRIREME_CHECK(options.chunk_elements > 0 && options.chunk_elements % kStorageAlignment == 0,

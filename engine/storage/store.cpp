@@ -51,7 +51,7 @@ struct Transfer::State {
 };
 
 // One block of a transfer; lives until it has ended.
-struct Store::Block : BlockTask {
+struct StateStore::Block : BlockTask {
   std::shared_ptr<Transfer::State> transfer;
   int section = 0;
   int64_t length = 0;         // of what the caller asked for; bytes of the task are padded
@@ -91,22 +91,22 @@ void Transfer::Wait() {
   throw Error(ErrorCode::kEnvironment, id, what, where, fix);
 }
 
-Store::~Store() {
+StateStore::~StateStore() {
   engine_.reset();
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-Transfer Store::Read(int section, int64_t offset, std::span<std::byte> memory) {
+Transfer StateStore::Read(int section, int64_t offset, std::span<std::byte> memory) {
   return Start(/*write=*/false, section, offset, memory.data(), static_cast<int64_t>(memory.size()));
 }
 
-Transfer Store::Write(int section, int64_t offset, std::span<const std::byte> memory) {
+Transfer StateStore::Write(int section, int64_t offset, std::span<const std::byte> memory) {
   // Writes only read their memory.
   return Start(/*write=*/true, section, offset, const_cast<std::byte*>(memory.data()),
                static_cast<int64_t>(memory.size()));
 }
 
-Transfer Store::Start(bool write, int section, int64_t offset, std::byte* memory, int64_t bytes) {
+Transfer StateStore::Start(bool write, int section, int64_t offset, std::byte* memory, int64_t bytes) {
   TRIREME_CHECK(section >= 0 && section < num_sections(), fmt::format("section {} of {}", section, num_sections()));
   const Section& place = sections_[static_cast<size_t>(section)];
   TRIREME_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= place.bytes,
@@ -146,7 +146,7 @@ Transfer Store::Start(bool write, int section, int64_t offset, std::byte* memory
   return Transfer(std::move(state));
 }
 
-void Store::Ended(BlockTask& task, int64_t result) {
+void StateStore::Ended(BlockTask& task, int64_t result) {
   Block& block = static_cast<Block&>(task);
   if ((result == -EAGAIN || result == -EINTR) && ++block.attempts < kMostAttempts) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -175,7 +175,7 @@ void Store::Ended(BlockTask& task, int64_t result) {
   if (--state.blocks_left == 0) state.ended.notify_all();
 }
 
-std::string Store::Describe(const Block& block) const {
+std::string StateStore::Describe(const Block& block) const {
   return fmt::format("rank {}: {} {} at {} of section {}", rank_, block.write ? "writing" : "reading",
                      FormatBytes(block.bytes), block.offset - sections_[static_cast<size_t>(block.section)].begin,
                      block.section);

@@ -33,10 +33,20 @@ Updater::Updater(const OptimizerConfig& optimizer, const SchedulerConfig& schedu
 
 void Updater::InitialiseMoments(const RankState& state) const {
   if (optimizer_.type != OptimizerType::kAdagrad) return;
-  for (const int u : state.held_units()) state.moment(u, 0).fill_(optimizer_.initial_accumulator_value);
+  const double value = optimizer_.initial_accumulator_value;
+  for (const int u : state.held_units()) {
+    if (state.file(u) == nullptr) {
+      state.moment(u, 0).fill_(value);
+    } else {
+      state.file(u)->Stream(u, /*writes=*/true, [&](int64_t, std::span<const at::Tensor> states) {
+        states.back().fill_(value);  // after the masters
+      });
+    }
+  }
 }
 
 void Updater::Update(const RankState& state, int unit, const at::Tensor& step_state, const at::Tensor& made) const {
+  if (state.file(unit) != nullptr) return UpdateOnDisk(state, unit, step_state, made);
   const bool on_host = state.plan().OptimizerOnHost(unit);
   const Tables& tables = on_host ? host_ : device_;
   // On the host one pass makes masters and weights; but a skipped update writes neither. The device does not know at
@@ -59,6 +69,32 @@ void Updater::Update(const RankState& state, int unit, const at::Tensor& step_st
     Apply(part, step_state, tables);
   }
   if (casts) kernels::CastCopy(state.masters(unit), made);
+}
+
+// The same, chunk by chunk: what does not lie in the file is cut to the chunk.
+void Updater::UpdateOnDisk(const RankState& state, int unit, const at::Tensor& step_state,
+                           const at::Tensor& made) const {
+  const bool skip = step_state.const_data_ptr<double>()[kSkip] != 0, has_master = state.OnDisk(unit, 0);
+  if (skip && !made.defined()) return;
+  const at::Tensor rounded = made.defined() ? made : Rounded(state, unit);
+  state.file(unit)->Stream(unit, /*writes=*/!skip, [&](int64_t first, std::span<const at::Tensor> states) {
+    const int64_t end = first + states.front().numel();
+    if (skip) return kernels::CastCopy(states.front(), made.narrow(0, first, end - first));
+    for (const DecayRun& run : state.decay_runs(unit)) {
+      const int64_t begin = std::max(run.begin, first), count = std::min(run.begin + run.count, end) - begin;
+      if (count <= 0) continue;
+      const auto cut = [&](const at::Tensor& flat) { return flat.narrow(0, begin, count); };
+      const auto of_chunk = [&](size_t at) { return states[at].narrow(0, begin - first, count); };
+      Part part{has_master ? of_chunk(0) : cut(state.masters(unit)),
+                cut(state.host_gradient(unit)),
+                rounded.defined() ? cut(rounded) : at::Tensor(),
+                {},
+                run.decay ? optimizer_.weight_decay : 0};
+      const size_t masters = has_master ? 1 : 0;
+      for (size_t k = 0; k + masters < states.size(); ++k) part.moments[k] = of_chunk(k + masters);
+      Apply(part, step_state, host_);
+    }
+  });
 }
 
 void Updater::Apply(const Part& part, const at::Tensor& step_state, const Tables& tables) const {

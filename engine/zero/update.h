@@ -42,6 +42,7 @@ class Updater {
     double decay = 0;
   };
   void Apply(const Part& part, const at::Tensor& step_state, const Tables& tables) const;
+  void UpdateOnDisk(const RankState& state, int unit, const at::Tensor& step_state, const at::Tensor& made) const;
   void ApplyByTensors(const RankState& state, int unit, const at::Tensor& step_state, const at::Tensor& weights) const;
   kernels::LambOptions LambOptionsOf(const TensorRun& run) const;
 
