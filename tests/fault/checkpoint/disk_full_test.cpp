@@ -20,10 +20,10 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using trireme::testing::InChild;
-using trireme::testing::OwnMountNamespace;
 using testing::SaveRequest;
 using testing::TemporaryRoot;
+using trireme::testing::InChild;
+using trireme::testing::OwnMountNamespace;
 
 // A save that must fail for lack of room; `big` is larger than what is left.
 std::string SaveWithoutRoom(const SaveRequest& before, const SaveRequest& big) {

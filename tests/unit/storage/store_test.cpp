@@ -23,7 +23,7 @@ constexpr AioConfig kSmallBlocks{.block_size = 8192, .queue_depth = 3};
 class StoreTest : public ::testing::TestWithParam<Backend> {
  protected:
   std::unique_ptr<StateStore> Make(std::vector<int64_t> sections, const AioConfig& aio = kSmallBlocks,
-                              testing::BrokenEngine::Result result = nullptr) {
+                                   testing::BrokenEngine::Result result = nullptr) {
     StoreOptions options{.folder = folder_.path(), .rank = 3, .aio = aio, .backend = GetParam()};
     if (result) options.wrap_engine = Breaking(std::move(result));
     return StateStore::Create(options, sections);
@@ -173,7 +173,7 @@ TEST_P(StoreTest, AFolderThatIsNotThereIsAnError) {
   EXPECT_EQ("STO001", IdOf(
                           [&] {
                             StateStore::Create({.folder = folder_.path() / "none", .rank = 1, .backend = GetParam()},
-                                          std::span(&bytes, 1));
+                                               std::span(&bytes, 1));
                           },
                           &text));
   EXPECT_NE(std::string::npos, text.find("rank 1")) << text;
