@@ -20,7 +20,8 @@
 
 namespace {
 
-using namespace trireme::kernels;  // NOLINT: a small program
+using namespace trireme;           // NOLINT: a small program
+using namespace trireme::kernels;  // NOLINT
 
 constexpr double kBar = 1.10, kUpdateBytes = 28, kPassBytes = 24;
 

@@ -212,4 +212,13 @@ std::vector<Layout> CoveringLayouts(size_t most, int max_ranks) {
   return chosen;
 }
 
+std::vector<Layout> StableLayouts(size_t most, int max_ranks) {
+  std::vector<Layout> layouts = CoveringLayouts(most + 1, max_ranks);
+  layouts.erase(layouts.begin());  // one rank
+  for (Layout& layout : layouts) {
+    if (layout.model == TinyModel::kGptUntied) layout.model = TinyModel::kGpt;
+  }
+  return layouts;
+}
+
 }  // namespace trireme::test

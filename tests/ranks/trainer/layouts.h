@@ -45,5 +45,7 @@ std::vector<Layout> LegalLayouts(int max_ranks = 8);
 // At most so many of them, so that two values of two axes that meet in a legal layout meet in one of these: each adds
 // as many such pairs as any layout can. Of equals the one with fewer ranks comes first.
 std::vector<Layout> CoveringLayouts(size_t most, int max_ranks = 8);
+// Those of single precision. With a tied head in place of kGptUntied: fifty steps bring its norms 8e-6 apart.
+std::vector<Layout> StableLayouts(size_t most, int max_ranks = 8);
 
 }  // namespace trireme::test

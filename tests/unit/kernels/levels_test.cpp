@@ -154,8 +154,12 @@ void ExpectOneAdam() {
                  {0, 331}, {0, 1, 3, 6, 38, 70, 71, 103, 140, 236, 299, 331}, {0, 32, 64, 320, 331}}) {
           EXPECT_EQ(whole, (Adam<Baseline, M, G, W>(cuts, shift, stream, decoupled)));
 #ifdef TRIREME_KERNELS_AVX2
-          if (HasAvx2()) EXPECT_EQ(whole, (Adam<Avx2, M, G, W>(cuts, shift, stream, decoupled)));
-          if (HasAvx512()) EXPECT_EQ(whole, (Adam<Avx512, M, G, W>(cuts, shift, stream, decoupled)));
+          if (HasAvx2()) {
+            EXPECT_EQ(whole, (Adam<Avx2, M, G, W>(cuts, shift, stream, decoupled)));
+          }
+          if (HasAvx512()) {
+            EXPECT_EQ(whole, (Adam<Avx512, M, G, W>(cuts, shift, stream, decoupled)));
+          }
 #endif
         }
       }
