@@ -72,9 +72,15 @@ std::string ConfigPath(const Deepspeed& d) {
   return d.config.empty() ? d.old_config : d.config;
 }
 
-void AddActivations(FlagSet& set, ActivationFlags& activations) {
-  set.Add("recompute-granularity", "full", "forward once more before each block's backward: less memory, slower",
-          activations.recompute_granularity);
+void AddActivations(FlagSet& set, TrainFlags& f, ActivationFlags& activations) {
+  set.Add("recompute-granularity", "full|selective",
+          "full: a layer's forward is made once more before its backward, selective: what is cheap of it",
+          f.recompute_granularity);
+  set.Add("recompute-method", "uniform|block", "of full: so many layers at a time, or the first so many of each stage",
+          f.recompute_method);
+  set.Add("recompute-num-layers", "N", "of --recompute-method, 1 if not given", f.recompute_num_layers);
+  set.Add("distribute-saved-activations", "activation_checkpointing.partition_activations",
+          f.distribute_saved_activations);
   set.Add("hidden-dropout", "P", "dropout of the embedding and of what joins the residual stream",
           activations.hidden_dropout);
   set.Add("attention-dropout", "P", "only 0 works: the fused attention has none", activations.attention_dropout);
@@ -104,7 +110,7 @@ struct TrainTable {
     set.Add("deterministic", "bitwise equal runs on GPUs too, slower", o.deterministic);
     set.Add("inject-overflow", "3,4,9", "multiply the loss of these steps, counted from 0, by 1e38: tests loss scaling",
             inject_overflow);
-    AddActivations(set, o.activations);
+    AddActivations(set, o.fill, o.activations);
     set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
     set.Add("oversubscribe", "let ranks share the GPUs there are: for trying layouts, not for speed", o.oversubscribe);
     set.Add("local_rank", "N", "accepted as launchers pass it; LOCAL_RANK of the environment decides", o.local_rank);
@@ -140,7 +146,7 @@ struct PlanTable {
     set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with", o.gpu_memory_gib);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
-    AddActivations(set, o.activations);
+    AddActivations(set, o.fill, o.activations);
     AddFill(set, o.fill);
     set.Add("help", "this text", o.help);
   }
@@ -189,13 +195,26 @@ std::vector<int64_t> Steps(const std::string& list, const char* flag) {
   return steps;
 }
 
-void CheckActivations(const ActivationFlags& activations) {
-  if (!activations.recompute_granularity.empty() && activations.recompute_granularity != "full") {
-    Fail(
-        "USE002",
-        fmt::format("\"{}\" is no granularity: only whole blocks can be recomputed", activations.recompute_granularity),
-        "--recompute-granularity", "pass full, or remove the flag to keep activations");
+void CheckRecompute(const TrainFlags& f) {
+  const auto one_of = [](const std::string& value, const char* first, const char* second, const char* flag) {
+    if (value.empty() || value == first || value == second) return;
+    Fail("USE002", fmt::format("\"{}\" is neither {} nor {}", value, first, second), flag,
+         fmt::format("pass {} or {}, or remove the flag", first, second));
+  };
+  one_of(f.recompute_granularity, "full", "selective", "--recompute-granularity");
+  one_of(f.recompute_method, "uniform", "block", "--recompute-method");
+  if (!f.recompute_method.empty() && f.recompute_granularity != "full") {
+    Fail("USE004", "--recompute-method is of whole layers", "--recompute-method",
+         "pass --recompute-granularity full with it, or remove it");
   }
+  if (f.recompute_num_layers && f.recompute_method.empty()) {
+    Fail("USE004", "--recompute-num-layers counts what --recompute-method names", "--recompute-num-layers",
+         "pass --recompute-method uniform or block with it");
+  }
+  AtLeast(f.recompute_num_layers.value_or(1), 1, "--recompute-num-layers");
+}
+
+void CheckActivations(const ActivationFlags& activations) {
   if (!(activations.hidden_dropout >= 0 && activations.hidden_dropout < 1)) {
     Fail("USE002", fmt::format("{} is no probability of dropping: 0 <= P < 1", activations.hidden_dropout),
          "--hidden-dropout", "pass for example 0.1");
@@ -224,6 +243,7 @@ void CheckTrain(const TrainOptions& o) {
   AtLeast(o.eval_iters, 0, "--eval-iters");
   CheckSplit(o.split);
   CheckFill(o.fill);
+  CheckRecompute(o.fill);
   if (!o.device.empty() && o.device != "cpu" && o.device != "cuda") {
     Fail("USE002", fmt::format("\"{}\" is no device", o.device), "--device", "pass cpu or cuda");
   }
@@ -290,6 +310,7 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   AtLeast(o.seq_length, 1, "--seq-length");
   CheckActivations(o.activations);
   CheckFill(o.fill);
+  CheckRecompute(o.fill);
   return o;
 }
 

@@ -27,6 +27,10 @@ struct TrainFlags {
   std::optional<int64_t> tensor_model_parallel_size;    // tensor_parallel.tp_size
   std::optional<int64_t> pipeline_model_parallel_size;  // pipeline_parallel.pp_size
   bool sequence_parallel = false;                       // trireme.sequence_parallel
+  std::string recompute_granularity;                    // trireme.recompute: "full", "selective"; "": the file decides
+  std::string recompute_method;                         // of full: "uniform", "block"; "": each layer alone
+  std::optional<int64_t> recompute_num_layers;  // uniform: of one checkpoint; block: of each stage. 1 if not given
+  bool distribute_saved_activations = false;    // activation_checkpointing.partition_activations
   std::optional<int64_t> seed;
   bool bf16 = false;    // bf16.enabled
   bool fp16 = false;    // fp16.enabled
@@ -49,12 +53,8 @@ struct ModelFlags {
 
 // What happens to activations, in training and in its plan.
 struct ActivationFlags {
-  // "full": forward is done once more before a block's backward, and its activations are not kept; "": they are kept.
-  std::string recompute_granularity;
   double hidden_dropout = 0;     // probability, of the embedding's output and of what joins the residual stream
   double attention_dropout = 0;  // only 0: the fused kernels have none
-
-  bool recomputes() const { return recompute_granularity == "full"; }
 };
 
 struct TrainOptions {

@@ -146,6 +146,7 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   config.zero_optimization = ParseZero(root, hidden_size);
   config.aio = ParseAio(root.Section("aio", SectionKind::kLoose, /*null_is_absent=*/true));
   config.trireme = ParseTrireme(root.Section("trireme", SectionKind::kChecked), flags, config);
+  ParseActivations(root, flags, config);
   ParseTopLevel(root, flags, config);
   if (CheckWorld(root, config)) ResolveTriangle(root, batch, config);
   CheckOnePrecision(root, config);

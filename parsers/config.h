@@ -184,6 +184,29 @@ struct PipelineParallelConfig {
 // means.
 enum class LossNormalization { kTokens, kPerMicrobatch };
 
+// What becomes of what a layer's forward pass makes, until its backward pass.
+enum class Recompute : uint8_t {
+  kNone,   // kept
+  kCheap,  // kept, but for what can be made once more without a product of matrices or attention
+  kFull,   // only the input is kept: the forward pass is made once more
+};
+
+struct RecomputeRun {
+  Recompute policy = Recompute::kNone;
+  int64_t layers = 0;  // 0: all that follow
+  bool operator==(const RecomputeRun&) const = default;
+};
+
+// "trireme": {"recompute": ...} or Megatron-LM's flags say whether; "activation_checkpointing" says how.
+struct RecomputeConfig {
+  std::vector<RecomputeRun> runs;     // from the first layer on; what they leave is kept. Empty: nothing was said
+  bool of_each_stage = false;         // they begin anew in each pipeline stage
+  int64_t layers_per_checkpoint = 0;  // kFull: so many layers share one kept input; 0: not said
+  int64_t number_checkpoints = 0;     // else: so many kept inputs in the whole model; 0: not said, one a layer
+  bool partition_activations = false;
+  bool cpu_checkpointing = false;
+};
+
 // Keys of our own, in the "trireme" section.
 struct TriremeConfig {
   LossNormalization loss_normalization = LossNormalization::kTokens;
@@ -216,6 +239,7 @@ struct Config {
   bool memory_breakdown = false;
   TensorParallelConfig tensor_parallel;
   PipelineParallelConfig pipeline_parallel;
+  RecomputeConfig recompute;
   TriremeConfig trireme;
   bool fp64 = false;    // --fp64: everything in double precision, for tests of layouts
   int64_t seed = 1234;  // --seed

@@ -107,6 +107,32 @@ void PrintStages(const Plan& plan) {
   }
 }
 
+// "full 0 to 7, cheap 8 to 23, kept 24 to 31".
+void PrintActivations(const Plan& plan) {
+  static constexpr std::string_view kNames[] = {"kept", "cheap parts made again", "made again whole"};
+  std::string text;
+  int64_t layers = 0, inputs = 0, cheap = 0;
+  for (int first = 1; first < plan.head();) {
+    int last = first;
+    const auto policy = [&](int unit) { return plan.units[static_cast<size_t>(unit)].recompute; };
+    while (last + 1 < plan.head() && policy(last + 1) == policy(first)) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", kNames[static_cast<size_t>(policy(first))]);
+    if (first > 1 || last + 1 < plan.head()) text += fmt::format(" in layers {} to {}", first - 1, last - 1);
+    first = last + 1;
+  }
+  for (int unit = 1; unit < plan.head(); ++unit) {
+    const UnitLayout& layout = plan.units[static_cast<size_t>(unit)];
+    cheap += layout.recompute == Recompute::kCheap;
+    layers += layout.recompute == Recompute::kFull;
+    inputs += layout.recompute == Recompute::kFull && layout.segment.first == unit;
+  }
+  Line("activations", text);
+  if (cheap > 0) Line("", "cheap: outputs of norms and of the MLP's activation");
+  if (layers == 0) return;
+  Line("", fmt::format("of {} layers the inputs of {} are kept{}", layers, inputs,
+                       plan.partition_boundaries ? fmt::format(", 1/{} on each tp rank", plan.topology.tp_size) : ""));
+}
+
 void PrintBuckets(const Plan& plan) {
   int64_t least = INT64_MAX, most = 0;
   for (const UnitRange& bucket : plan.buckets) {
@@ -233,7 +259,6 @@ Made Make(const PlanOptions& options) {
   inputs.world_size = world_size;
   inputs.sequence_length = options.seq_length;
   inputs.fp64 = options.fill.fp64;
-  inputs.recompute = options.activations.recomputes() ? Recompute::kFull : Recompute::kNone;
   inputs.hidden_dropout = options.activations.hidden_dropout;
   Made made{MakePlan(parsed.config, model, inputs), std::nullopt};
   AccountMemory(made.plan);
@@ -261,6 +286,7 @@ int RunPlan(Arguments arguments) {
   PrintUnits(plan);
   PrintStages(plan);
   PrintBuckets(plan);
+  PrintActivations(plan);
   PrintMemory(plan);
   PrintTraffic(plan);
   if (made.stage_1) PrintPipelineWithZero(plan, *made.stage_1);

@@ -363,7 +363,6 @@ int RunTrain(Arguments arguments) {
   setup.decay_all = options.decay_all;
   setup.deterministic = options.deterministic;
   setup.inject_overflow = options.inject_overflow;
-  setup.recompute = options.activations.recomputes() ? Recompute::kFull : Recompute::kNone;
   setup.hidden_dropout = options.activations.hidden_dropout;
   Trainer trainer(setup, std::move(world));
   return RunOrLeave([&] {

@@ -22,8 +22,8 @@ void FindPieces(const CompiledProgram& program, int64_t num_micro_batches, std::
     size_t forward = size, backward = size;
     for (size_t i = size; i-- > 0;) {
       const Instruction& instruction = program.instructions[i].instruction;
-      const bool of_backward =
-          instruction.op == Op::kBackward || instruction.op == Op::kRecompute || instruction.op == Op::kReduce;
+      const bool of_backward = instruction.op == Op::kBackward || instruction.op == Op::kRecompute ||
+                               instruction.op == Op::kReduce || instruction.op == Op::kTpGather;
       if (instruction.micro_batch == m && of_backward) forward = i;
       const bool ahead = instruction.op == Op::kGather || instruction.op == Op::kCopyUp;
       if (instruction.op == Op::kStepStats || (instruction.micro_batch > m && !ahead)) backward = i;
@@ -73,6 +73,8 @@ at::Tensor Executor::View(const BufferUse& use) const {
     case BufferKind::kBoundary:
     case BufferKind::kBoundaryGradient:
       return arena(plan.dtypes.compute, {tokens, hidden});
+    case BufferKind::kBoundaryPart:
+      return arena(plan.dtypes.compute, {tokens * hidden / plan.topology.tp_size});
     case BufferKind::kSaved:
     case BufferKind::kDeferred:
       return arena(DType::kUInt8, {use.bytes});
@@ -136,6 +138,15 @@ std::unique_ptr<Executor::BoundProgram> Executor::Bind(CompiledProgram compiled)
             bound.replicated.push_back(View(use).narrow(0, segment.begin, segment.count));
           }
         }
+        break;
+      case Op::kTpSplit:
+        bound.whole = View(source.reads.at(0)).view({-1});
+        bound.part = View(source.writes.at(0));
+        bound.whole = bound.whole.narrow(0, parts_.tp->rank() * bound.part.numel(), bound.part.numel());
+        break;
+      case Op::kTpGather:
+        bound.part = View(source.reads.at(0));
+        bound.whole = View(source.writes.at(0)).view({-1});
         break;
       case Op::kGather:
         for (const BufferUse& use : source.writes) {

@@ -57,6 +57,7 @@ struct Executor::Bound {
   std::vector<Copy> copies;                        // CopyDown, CopyUp of units
   std::vector<ReducedUnit> reduced;                // Reduce, one a unit
   std::vector<at::Tensor> replicated;              // TpReduce: gradients of what every tp rank has whole
+  at::Tensor part, whole;                          // TpSplit, TpGather: a boundary, flat
   std::vector<PostedTransfer> transfers;           // Send, Recv: of the whole post, at its first instruction
 };
 

@@ -253,6 +253,13 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
     case Op::kRecv:
       RunTransfers(bound, stream);
       break;
+    case Op::kTpSplit:
+      kernels::CastCopy(bound.whole, bound.part);
+      break;
+    case Op::kTpGather:
+      tensor_parallel_->AllGather(bound.part, bound.whole);
+      tensor_parallel_->Wait();
+      break;
     case Op::kTpReduce:
       RunTpReduce(bound);
       break;

@@ -1,6 +1,9 @@
 // A decoder block of any family: norm, attention, norm, MLP, each branch with dropout before it joins the residual
 // stream. Serial: x + attention(norm(x)), then + mlp(norm of that); parallel (GPT-NeoX): both read x. Over tp ranks
 // query, key, value, gate and up are split by rows, the two output products by columns (arXiv:1909.08053).
+// Recompute::kCheap (arXiv:2205.05198, 5, without its attention, which the fused kernels make again by themselves): the
+// norms' outputs and the MLP's activation are needed by the gradients of weights alone, and are made there once more.
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -47,14 +50,23 @@ class DecoderBlock final : public Unit {
   };
   struct DeferredIndices {
     size_t mlp_out, fc, attention_out, qkv;
+    size_t norm_1, norm_2;  // kCheap: outputs, since the later half has no weights to make them with
   };
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
   SavedIndices FindSaved();
+  DeferredIndices FindDeferred();
   Activations ActivationsIn(const Tensor& arena, int64_t tokens) const;
   ProductGradients DeferredIn(const Tensor& buffer, int64_t tokens) const;
   const Tensor& SecondNormReads(const UnitArgs& args, const Activations& a) const {
     return parallel_ ? args.input : a.mid;
+  }
+  void PlaceCheap(const UnitArgs& args, Workspace& workspace, Activations& a) const;
+  void FirstNorm(const UnitArgs& args, const Activations& a) const {
+    norm_1_.Forward(args.input, args.weights, a.norm_1, a.mean_1, a.rstd_1);
+  }
+  void SecondNorm(const UnitArgs& args, const Activations& a) const {
+    norm_2_.Forward(SecondNormReads(args, a), args.weights, a.norm_2, a.mean_2, a.rstd_2);
   }
 
   void Run(UnitArgs& args, KeyValueCache* cache, int64_t past);
@@ -73,7 +85,7 @@ class DecoderBlock final : public Unit {
 
   const at::ScalarType compute_;
   const int64_t layer_, hidden_;
-  const bool parallel_;
+  const bool parallel_, cheap_;
   const Norm norm_1_;
   const Attention attention_;
   const Norm norm_2_;
@@ -89,6 +101,7 @@ DecoderBlock::DecoderBlock(const Plan& plan, const UnitLayout& layout, Parameter
       layer_(layout.spec.layer),
       hidden_(plan.model.hidden_size),
       parallel_(plan.model.parallel_residual),
+      cheap_(layout.recompute == Recompute::kCheap),
       norm_1_(parameters, layout.spec.name + "." + std::string(TraitsOf(plan.model.family).norm_1), plan.model),
       attention_(parameters, layout.spec.name, plan.model, plan.topology.tp_size, std::move(rotary)),
       norm_2_(parameters, layout.spec.name + "." + std::string(TraitsOf(plan.model.family).norm_2), plan.model),
@@ -96,10 +109,7 @@ DecoderBlock::DecoderBlock(const Plan& plan, const UnitLayout& layout, Parameter
       saved_(layout.spec.saved, plan.dtypes),
       deferred_(layout.spec.deferred, plan.dtypes),
       at_(FindSaved()),
-      deferred_at_{.mlp_out = deferred_.Find("mlp.dout", hidden_),
-                   .fc = deferred_.Find("mlp.dfc", mlp_.fc_width()),
-                   .attention_out = deferred_.Find("attn.dout", hidden_),
-                   .qkv = deferred_.Find("attn.dqkv", attention_.ShapeOf({}).width())} {
+      deferred_at_(FindDeferred()) {
   parameters.CheckAllFound();
   saved_.CheckAllFound();
   deferred_.CheckAllFound();
@@ -122,6 +132,15 @@ DecoderBlock::SavedIndices DecoderBlock::FindSaved() {
           .act = saved_.Find("mlp.act", mlp_.intermediate())};
 }
 
+DecoderBlock::DeferredIndices DecoderBlock::FindDeferred() {
+  return {.mlp_out = deferred_.Find("mlp.dout", hidden_),
+          .fc = deferred_.Find("mlp.dfc", mlp_.fc_width()),
+          .attention_out = deferred_.Find("attn.dout", hidden_),
+          .qkv = deferred_.Find("attn.dqkv", attention_.ShapeOf({}).width()),
+          .norm_1 = cheap_ ? deferred_.Find("norm_1.out", hidden_) : kNone,
+          .norm_2 = cheap_ ? deferred_.Find("norm_2.out", hidden_) : kNone};
+}
+
 DecoderBlock::Activations DecoderBlock::ActivationsIn(const Tensor& arena, int64_t tokens) const {
   const auto view = [&](size_t index) { return index == kNone ? Tensor() : saved_.In(arena, index, tokens); };
   return {view(at_.mean_1), view(at_.rstd_1), view(at_.norm_1), view(at_.qkv), view(at_.mid),
@@ -133,6 +152,17 @@ DecoderBlock::ProductGradients DecoderBlock::DeferredIn(const Tensor& buffer, in
   return {view(deferred_at_.mlp_out), view(deferred_at_.fc), view(deferred_at_.attention_out), view(deferred_at_.qkv)};
 }
 
+// kCheap: what is not kept has one place, since each is used up before the next is made.
+void DecoderBlock::PlaceCheap(const UnitArgs& args, Workspace& workspace, Activations& a) const {
+  if (!cheap_) return;
+  const int64_t own = OwnRows(args) * hidden_, wide = Tokens(args) * mlp_.intermediate();
+  const Tensor place = workspace.Take(compute_, {std::max(own, wide)});
+  const auto rows = [&](int64_t count, int64_t width) { return ViewOf(place, 0, compute_, {count, width}); };
+  if (!a.norm_1.defined()) a.norm_1 = rows(OwnRows(args), hidden_);
+  if (!a.norm_2.defined()) a.norm_2 = rows(OwnRows(args), hidden_);
+  a.act = rows(Tokens(args), mlp_.intermediate());
+}
+
 void DecoderBlock::Run(UnitArgs& args, KeyValueCache* cache, int64_t past) {
   const int64_t tokens = Tokens(args);
   const kernels::AttentionShape shape = attention_.ShapeOf(args);
@@ -140,11 +170,11 @@ void DecoderBlock::Run(UnitArgs& args, KeyValueCache* cache, int64_t past) {
   const bool keeps = args.saved != nullptr && cache == nullptr;
   std::vector<Tensor>& pool = keeps ? args.saved->pool : own_pool;
   Workspace workspace(args.workspace);
-  const Activations a =
-      ActivationsIn(keeps ? args.saved->arena : workspace.Take(at::kByte, {saved_.Bytes(tokens)}), tokens);
+  Activations a = ActivationsIn(keeps ? args.saved->arena : workspace.Take(at::kByte, {saved_.Bytes(tokens)}), tokens);
+  PlaceCheap(args, workspace, a);
 
   const WholeRows whole(args, workspace, compute_, hidden_);
-  norm_1_.Forward(args.input, args.weights, a.norm_1, a.mean_1, a.rstd_1);
+  FirstNorm(args, a);
   attention_.Project(whole.Gather(args, a.norm_1), args, past, a.qkv);
   Tensor attended;
   if (cache == nullptr) {
@@ -156,7 +186,7 @@ void DecoderBlock::Run(UnitArgs& args, KeyValueCache* cache, int64_t past) {
   }
   const Tensor mid = parallel_ && args.output.defined() ? workspace.Take(compute_, {OwnRows(args), hidden_}) : a.mid;
   if (mid.defined()) AddBranch(attention_.out(), attended, args.input, kAfterAttention, args, whole, mid);
-  norm_2_.Forward(parallel_ ? args.input : mid, args.weights, a.norm_2, a.mean_2, a.rstd_2);
+  SecondNorm(args, a);
   mlp_.Forward(whole.Gather(args, a.norm_2), args.weights, a.fc, a.act);
   if (args.output.defined()) AddBranch(mlp_.out(), a.act, mid, kAfterMlp, args, whole, args.output);
 }
@@ -178,8 +208,9 @@ void DecoderBlock::AddBranch(const Linear& product, const Tensor& x, const Tenso
 void DecoderBlock::Backward(UnitArgs& args) {
   TRIREME_CHECK(args.saved != nullptr, "Backward of a block reads what Forward saved");
   const int64_t tokens = Tokens(args);
-  const Activations a = ActivationsIn(args.saved->arena, tokens);
+  Activations a = ActivationsIn(args.saved->arena, tokens);
   Workspace workspace(args.workspace);
+  PlaceCheap(args, workspace, a);
   ProductGradients g;
   g.fc = workspace.Take(compute_, {tokens, mlp_.fc_width()});
   g.qkv = workspace.Take(compute_, {tokens, attention_.ShapeOf(args).width()});
@@ -192,16 +223,28 @@ void DecoderBlock::Backward(UnitArgs& args) {
 
 void DecoderBlock::BackwardInput(UnitArgs& args) {
   TRIREME_CHECK(args.saved != nullptr, "Backward of a block reads what Forward saved");
+  Activations a = ActivationsIn(args.saved->arena, Tokens(args));
   ProductGradients g = DeferredIn(args.deferred, Tokens(args));
   Workspace workspace(args.workspace);
-  Pass(args, ActivationsIn(args.saved->arena, Tokens(args)), g, workspace, Weights::kLater);
+  if (cheap_) {
+    a.norm_1 = deferred_.In(args.deferred, deferred_at_.norm_1, Tokens(args));
+    a.norm_2 = deferred_.In(args.deferred, deferred_at_.norm_2, Tokens(args));
+    FirstNorm(args, a);
+    SecondNorm(args, a);
+  }
+  Pass(args, a, g, workspace, Weights::kLater);
 }
 
 void DecoderBlock::BackwardWeight(UnitArgs& args) {
   TRIREME_CHECK(args.saved != nullptr, "Backward of a block reads what Forward saved");
-  const Activations a = ActivationsIn(args.saved->arena, Tokens(args));
+  Activations a = ActivationsIn(args.saved->arena, Tokens(args));
   const ProductGradients g = DeferredIn(args.deferred, Tokens(args));
   Workspace workspace(args.workspace);
+  if (cheap_) {
+    a.norm_1 = deferred_.In(args.deferred, deferred_at_.norm_1, Tokens(args));
+    a.norm_2 = deferred_.In(args.deferred, deferred_at_.norm_2, Tokens(args));
+  }
+  PlaceCheap(args, workspace, a);
   const WholeRows whole(args, workspace, compute_, hidden_);
   const Tensor scratch = workspace.Rest();
   MlpWeights(args, a, g, whole.Gather(args, a.norm_2), scratch);
@@ -223,6 +266,7 @@ void DecoderBlock::Pass(const UnitArgs& args, const Activations& a, ProductGradi
   Tensor norm;
 
   g.mlp_out = GradientOfProduct(dy, kAfterMlp, args, g.mlp_out);
+  if (now && cheap_) SecondNorm(args, a);
   if (now) whole.StartGather(args, a.norm_2);
   mlp_.BackwardToFc(g.mlp_out, a.fc, args.weights, dact, g.fc);
   mlp_.fc().BackwardInput(g.fc, args.weights, whole.PartialOf(dnorm));
@@ -233,6 +277,7 @@ void DecoderBlock::Pass(const UnitArgs& args, const Activations& a, ProductGradi
   norm_2_.Backward(dnorm, SecondNormReads(args, a), a.mean_2, a.rstd_2, dy, dmid, args);
 
   g.attention_out = GradientOfProduct(parallel_ ? dy : dmid, kAfterAttention, args, g.attention_out);
+  if (now && cheap_) FirstNorm(args, a);
   if (now) whole.StartGather(args, a.norm_1);
   attention_.out().BackwardInput(g.attention_out, args.weights, dattended);
   attention_.BackwardToQkv(dattended, a.qkv, args, args.saved->pool, g.qkv);
@@ -246,8 +291,9 @@ void DecoderBlock::Pass(const UnitArgs& args, const Activations& a, ProductGradi
 
 void DecoderBlock::MlpWeights(const UnitArgs& args, const Activations& a, const ProductGradients& g, const Tensor& norm,
                               const Tensor& scratch) const {
-  mlp_.out().BackwardWeight(g.mlp_out, OwnPart(args, g.mlp_out), a.act, args, scratch);
   mlp_.fc().BackwardWeight(g.fc, g.fc, norm, args, scratch);
+  if (cheap_) mlp_.Activate(a.fc, a.act);  // may take the place of the norm's output
+  mlp_.out().BackwardWeight(g.mlp_out, OwnPart(args, g.mlp_out), a.act, args, scratch);
 }
 
 void DecoderBlock::AttentionWeights(const UnitArgs& args, const ProductGradients& g, const Tensor& norm,

@@ -14,6 +14,10 @@ Mlp::Mlp(ParameterFinder& parameters, const std::string& prefix, const ModelSpec
 
 void Mlp::Forward(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& fc, const at::Tensor& act) const {
   fc_.Forward(x, weights, {}, fc);
+  Activate(fc, act);
+}
+
+void Mlp::Activate(const at::Tensor& fc, const at::Tensor& act) const {
   switch (activation_) {
     case Activation::kGeluTanh:
       kernels::GeluTanhForward(fc, act);

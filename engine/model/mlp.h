@@ -21,6 +21,7 @@ class Mlp {
 
   // fc: [T, fc_width], act: [T, intermediate].
   void Forward(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& fc, const at::Tensor& act) const;
+  void Activate(const at::Tensor& fc, const at::Tensor& act) const;
   // dout -> dfc. dact: [T, intermediate] scratch; dfc itself where the MLP is not gated.
   void BackwardToFc(const at::Tensor& dout, const at::Tensor& fc, const at::Tensor& weights, const at::Tensor& dact,
                     const at::Tensor& dfc) const;

@@ -75,6 +75,7 @@ at::Tensor SavedViews::In(const at::Tensor& buffer, size_t index, int64_t tokens
   const SavedSpec& spec = specs_[index];
   const at::ScalarType compute = ScalarTypeOf(dtypes_.compute);
   const at::ScalarType type = spec.compute_dtype ? compute : StatisticsType(compute);
+  if (spec.place == SavedSpec::Place::kRemade) return {};
   const int64_t offset = LayoutFor(tokens).offsets[index];
   const int64_t rows = tokens / spec.token_share;
   if (!spec.compute_dtype) return ViewOf(buffer, offset, type, {rows});

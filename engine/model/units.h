@@ -48,6 +48,7 @@ class SavedViews {
   size_t Find(std::string_view name, int64_t elements_per_token);
   void CheckAllFound() const;
 
+  // Undefined where the tensor is not kept (Place::kRemade).
   at::Tensor In(const at::Tensor& buffer, size_t index, int64_t tokens) const;
   int64_t Bytes(int64_t tokens) const { return LayoutFor(tokens).arena_bytes; }
 

@@ -20,7 +20,12 @@ std::vector<UnitRange> MakeBuckets(const std::vector<UnitLayout>& units, const s
   for (int unit = static_cast<int>(units.size()) - 1; unit >= 0; --unit) {
     const int64_t size = units[static_cast<size_t>(unit)].padded_elements;
     const bool ends_stage = std::ranges::any_of(stages, [&](const UnitRange& stage) { return stage.last == unit; });
-    if (!ends_stage && elements < target && elements + size <= limit) {
+    const auto begins_segment = [&](int first) {
+      const UnitRange& segment = units[static_cast<size_t>(first)].segment;
+      return zero_stage == 3 && segment.first == first && segment.last > first;
+    };
+    const bool cut = ends_stage || (!buckets.empty() && begins_segment(buckets.back().first));
+    if (!cut && elements < target && elements + size <= limit) {
       buckets.back().first = unit;
       elements += size;
     } else {

@@ -256,7 +256,6 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.effective_zero_stage = plan.topology.dp_size > 1 || plan.weights_on_host ? plan.zero_stage : 0;
   plan.moments_per_element = MomentsOf(config.optimizer);
   plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
-  plan.recompute = inputs.recompute;
   plan.hidden_dropout = inputs.hidden_dropout;
   plan.sequence_parallel = config.tensor_parallel.sequence_parallel && plan.topology.tp_size > 1;
   CheckTensorParallel(plan, !inputs.own_units.empty());
@@ -270,6 +269,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.virtual_stages = static_cast<int>(config.pipeline_parallel.virtual_stages);
   plan.stages = plan_parts::MakeStages(plan.units, config.pipeline_parallel);
   CheckPipeline(plan);
+  plan_parts::AssignRecompute(config.recompute, inputs.recompute, plan);
   plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, zero, plan.effective_zero_stage);
   if (zero.offload_optimizer.device != OffloadDevice::kNone && plan.zero_stage >= 1) {
     PlaceOptimizer(plan, zero.offload_optimizer.ratio);

@@ -2,6 +2,7 @@
 // device, no I/O.
 //   Plan plan = MakePlan(config, model, {.world_size = 8, ...});
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -48,6 +49,11 @@ struct Segment {
   int64_t count = 0;  // held elements, vocabulary padding included
 };
 
+struct UnitRange {  // [first, last], inclusive
+  int first = 0, last = 0;
+  bool operator==(const UnitRange&) const = default;
+};
+
 // A unit's flat buffer. dp rank r owns elements [r * shard_elements, (r + 1) * shard_elements) at ZeRO >= 1.
 struct UnitLayout {
   UnitSpec spec;
@@ -56,15 +62,14 @@ struct UnitLayout {
   int64_t padded_elements = 0;     // multiple of dp_size * kShardAlignment
   int64_t shard_elements = 0;      // padded_elements / dp_size
   bool optimizer_on_host = false;  // masters, moments and their update (offload_optimizer)
+  Recompute recompute = Recompute::kNone;
+  // Recompute::kFull: the units whose forwards are made once more together, this one among them; only the input of the
+  // first is kept.
+  UnitRange segment;
   ElementRange Shard(int dp_rank) const { return {dp_rank * shard_elements, (dp_rank + 1) * shard_elements}; }
 };
 constexpr int64_t kSegmentAlignment = 64;  // elements, so that each tensor starts at a vector boundary
 constexpr int64_t kShardAlignment = 64;
-
-struct UnitRange {  // [first, last], inclusive
-  int first = 0, last = 0;
-  bool operator==(const UnitRange&) const = default;
-};
 
 struct PlanDTypes {
   DType compute = DType::kFloat32;      // weights and activations
@@ -76,7 +81,7 @@ struct PlanDTypes {
 // Where UnitSpec::saved lies in the unit's kSaved buffer, or UnitSpec::deferred in UnitArgs::deferred: each tensor
 // begins at a multiple of kSavedAlignment bytes.
 struct SavedLayout {
-  std::vector<int64_t> offsets;  // bytes, parallel to the specs; -1: not in the arena (Place::kPool)
+  std::vector<int64_t> offsets;  // bytes, parallel to the specs; -1: not in the arena (Place::kPool, kRemade)
   std::vector<int64_t> bytes;    // parallel to the specs
   int64_t arena_bytes = 0;
   int64_t pool_bytes = 0;
@@ -106,20 +111,18 @@ struct MemoryAccount {
 struct TrafficAccount {
   int64_t gather = 0, reduce = 0;
   int64_t transfer = 0;         // boundaries between pipeline stages, and their gradients
-  int64_t tensor_parallel = 0;  // inside the units, and sums of gradients over tp
+  int64_t tensor_parallel = 0;  // inside the units, of gradients, and of kept inputs
   int64_t down = 0, up = 0;     // between device and host, of what is offloaded
   int64_t total() const { return gather + reduce + transfer + tensor_parallel; }  // sent
 };
-
-enum class Recompute : uint8_t { kNone, kFull };
 
 struct PlanInputs {
   int64_t world_size = 1;
   int64_t sequence_length = 0;
   bool decay_all = false;
-  bool fp64 = false;  // everything in double precision: tests
-  Recompute recompute = Recompute::kNone;
-  double hidden_dropout = 0;  // probability; 0: none
+  bool fp64 = false;                       // everything in double precision: tests
+  Recompute recompute = Recompute::kNone;  // of every layer, where the config says nothing (RecomputeConfig)
+  double hidden_dropout = 0;               // probability; 0: none
   // Units of the user's: each takes the place of the family's unit of its kind and, for blocks, its layer.
   std::vector<UnitSpec> own_units = {};
 };
@@ -136,9 +139,9 @@ struct Plan {
   bool separate_master = false;  // compute and master types differ
   bool weights_on_host = false;  // offload_param: own shards of the weights
   bool pin_memory = true;        // what is offloaded lies in page-locked memory
-  Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;
-  bool sequence_parallel = false;  // only where tp_size > 1
+  bool sequence_parallel = false;     // only where tp_size > 1
+  bool partition_boundaries = false;  // each tp rank keeps its part of the inputs that Recompute::kFull keeps
   std::vector<UnitLayout> units;
   PipelineSchedule pipeline_schedule = PipelineSchedule::kOneForwardOneBackward;
   int virtual_stages = 1;
@@ -158,6 +161,9 @@ struct Plan {
   }
   int num_stages() const { return static_cast<int>(stages.size()); }
   int head() const { return num_units() - 1; }
+  bool recomputes() const {  // any unit's forward
+    return std::ranges::any_of(units, [](const UnitLayout& unit) { return unit.recompute == Recompute::kFull; });
+  }
   int StageOf(int unit) const;
   int PpRankOf(int unit) const { return StageOf(unit) % topology.pp_size; }
   // The head reads the embedding's weights, and both lie on different ranks: the head's ranks hold a copy of unit 0.

@@ -30,7 +30,9 @@ SavedLayout LayOutSaved(const std::vector<SavedSpec>& tensors, const PlanDTypes&
     const int64_t bytes =
         tokens / saved.token_share * saved.elements_per_token * (saved.compute_dtype ? compute_size : statistics_size);
     layout.bytes.push_back(bytes);
-    if (saved.place == SavedSpec::Place::kPool) {
+    if (saved.place == SavedSpec::Place::kRemade) {
+      layout.offsets.push_back(-1);
+    } else if (saved.place == SavedSpec::Place::kPool) {
       layout.offsets.push_back(-1);
       layout.pool_bytes += bytes;
     } else {

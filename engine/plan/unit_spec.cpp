@@ -55,6 +55,19 @@ int64_t ParameterSpec::HeldElements() const {
   return std::accumulate(held.begin(), held.end(), int64_t{1}, std::multiplies<>());
 }
 
+void DropCheap(UnitSpec& unit, DType compute_dtype) {
+  int64_t widest = 0;  // bytes a token
+  for (SavedSpec& saved : unit.saved) {
+    if (saved.remade_from.empty()) continue;
+    const int64_t bytes = saved.elements_per_token * SizeOf(compute_dtype);
+    widest = std::max(widest, (bytes + saved.token_share - 1) / saved.token_share);
+    if (saved.remade_with_weights && unit.splits_weights) unit.deferred.push_back(saved);
+    saved.place = SavedSpec::Place::kRemade;
+  }
+  unit.forward_workspace.bytes_per_token += widest;
+  unit.backward_workspace.bytes_per_token += widest;
+}
+
 int64_t HeadChunkTokens(int64_t tokens, int64_t padded_vocab_size) {
   const int64_t rows = kHeadChunkElements / padded_vocab_size / 128 * 128;
   return std::min(tokens, std::max<int64_t>(rows, 128));

@@ -51,14 +51,19 @@ std::vector<HeldRun> HeldRuns(const ParameterSpec& parameter, int tp_rank);
 // Something that Forward leaves for Backward. All sizes are per token of the micro-batch.
 struct SavedSpec {
   enum class Place : uint8_t {
-    kArena,  // at an offset of the program's arena
-    kPool,   // a tensor that LibTorch returns (attention output and log-sum-exp): kept in LibTorch's own pool
+    kArena,   // at an offset of the program's arena
+    kPool,    // a tensor that LibTorch returns (attention output and log-sum-exp): kept in LibTorch's own pool
+    kRemade,  // not kept (Recompute::kCheap): Forward and Backward make it in their workspace
   };
   std::string name;           // "norm_1.mean", "attn.qkv", ...
   bool compute_dtype = true;  // else fp32 (fp64 in fp64 runs)
   int64_t elements_per_token = 0;
   Place place = Place::kArena;
   int token_share = 1;  // of how many ranks each keeps its share of the tokens (sequence parallel)
+  // Cheap: the unit's input or the saved tensor out of which Backward can make it once more without a product of
+  // matrices and without attention; "": there is none.
+  std::string remade_from = {};
+  bool remade_with_weights = false;  // and out of the unit's weights, which BackwardWeight has not
 };
 
 struct WorkspaceSpec {
@@ -102,6 +107,10 @@ struct UnitSpec {
 // with rows * padded_vocab_size <= kHeadChunkElements (256 MiB of fp32), at least 128.
 constexpr int64_t kHeadChunkElements = int64_t{64} << 20;
 int64_t HeadChunkTokens(int64_t tokens, int64_t padded_vocab_size);
+
+// Recompute::kCheap: what can be made once more is kept no longer. Both workspaces grow by one place for the widest of
+// it (each is used up before the next is made); what only Backward's first half can make is part of UnitSpec::deferred.
+void DropCheap(UnitSpec& unit, DType compute_dtype);
 
 struct FamilyOptions {
   DType compute_dtype = DType::kFloat32;

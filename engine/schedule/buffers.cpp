@@ -29,6 +29,8 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
     case BufferKind::kBoundary:
     case BufferKind::kBoundaryGradient:
       return plan.boundary_tokens() * plan.model.hidden_size * compute;
+    case BufferKind::kBoundaryPart:
+      return plan.boundary_tokens() * plan.model.hidden_size / plan.topology.tp_size * compute;
     case BufferKind::kSaved:
       return LayOutSaved(unit().spec, plan.dtypes, tokens).arena_bytes;
     case BufferKind::kDeferred:

@@ -21,9 +21,11 @@ enum class Op : uint8_t {
   kBackwardWeight,  // gradients of matrices and biases, out of kDeferred
   kSend,            // a boundary or its gradient to another stage
   kRecv,
-  kGather,   // all-gather of a range's weights
-  kRelease,  // marks the end of gathered weights (frees only)
-  kReduce,   // reduction of a range's gradients over dp
+  kGather,    // all-gather of a range's weights
+  kRelease,   // marks the end of gathered weights (frees only)
+  kReduce,    // reduction of a range's gradients over dp
+  kTpSplit,   // of a kept boundary that every tp rank has whole, the own part (activation partitioning)
+  kTpGather,  // the whole of it out of all ranks' parts
   // Sum over tp of the gradients of what is whole on every tp rank, but saw only its share of the tokens.
   kTpReduce,
   kTieReduce,  // sum of the two gradients of a tied weight whose copies lie on two stages
@@ -50,10 +52,13 @@ enum class BufferKind : uint8_t {
   kHostState,     // host: StepState of the run
   kStepState,
   // Transient: a range of the arena.
-  kTokens,    // [micro, seq + 1] int32
-  kGathered,  // whole weights of a unit at ZeRO 3. Slot 0: forward, 1: backward, 2: tied weights for the head
-  kBoundary,  // x: [tokens, hidden], keyed by the unit that writes it
-  kSaved,     // what Forward leaves for Backward. Slot 1: written and freed by one Forward (recomputation, evaluation)
+  kTokens,  // [micro, seq + 1] int32
+  // Whole weights of a unit at ZeRO 3. Slot 0: forward, 1: backward, 2: tied weights for the head, 3: recomputation
+  // before the backward pass of another bucket.
+  kGathered,
+  kBoundary,      // x: [tokens, hidden], keyed by the unit that writes it. Slot 1: made or brought back for Backward
+  kBoundaryPart,  // the part of it that one tp rank keeps
+  kSaved,  // what Forward leaves for Backward. Slot 1: written and freed by one Forward (recomputation, evaluation)
   kBoundaryGradient,  // dx of kBoundary with the same key
   kDeferred,          // what BackwardInput leaves for BackwardWeight
   kGradient,          // whole gradient of one unit and micro-batch at ZeRO 2, 3

@@ -18,9 +18,10 @@ BufferKey Key(BufferKind kind, int unit, int micro_batch = -1, int slot = 0) {
 
 const BufferKey kState = Key(BufferKind::kStepState, -1), kHostState = Key(BufferKind::kHostState, -1);
 
-// Slots of kGathered and kSaved (instruction.h).
-constexpr int kForwardSlot = 0, kBackwardSlot = 1, kTiedSlot = 2;
+// Slots of kGathered, kSaved and kBoundary (instruction.h).
+constexpr int kForwardSlot = 0, kBackwardSlot = 1, kTiedSlot = 2, kRecomputeSlot = 3;
 constexpr int kKeptSlot = 0, kScratchSlot = 1;
+constexpr int kBroughtBackSlot = 1;  // of kBoundary
 
 class ProgramBuilder {
  public:
@@ -96,6 +97,19 @@ class ProgramBuilder {
     const UnitSpec& spec = plan_.units[static_cast<size_t>(unit)].spec;
     return spec.kind == UnitKind::kBlock || (spec.kind == UnitKind::kEmbedding && spec.autograd);
   }
+  bool Recomputes(int unit) const {
+    return train_ && Saves(unit) && plan_.units[static_cast<size_t>(unit)].recompute == Recompute::kFull;
+  }
+  const UnitRange& SegmentOf(int unit) const { return plan_.units[static_cast<size_t>(unit)].segment; }
+  // Its input is kept by its segment, in parts.
+  bool SplitsInput(int unit) const {
+    return plan_.partition_boundaries && unit > 0 && Recomputes(unit) && SegmentOf(unit).first == unit;
+  }
+  // What Recompute and Backward of a block read.
+  BufferKey InputOf(int unit, int i) const {
+    const bool forgotten = SplitsInput(unit) || (Recomputes(unit) && SegmentOf(unit).first < unit);
+    return Key(BufferKind::kBoundary, unit - 1, i, forgotten ? kBroughtBackSlot : 0);
+  }
   bool Tied() const { return plan_.units[static_cast<size_t>(head_)].spec.reads_tied_embedding; }
   bool HoldsTiedCopy() const { return plan_.tied_across_stages() && pp_rank_ == plan_.PpRankOf(head_); }
   bool HasHead(const UnitRange& units) const { return units.last == head_; }
@@ -126,6 +140,7 @@ class ProgramBuilder {
       if (pass.kind == Pass::Kind::kBackwardWeight) {
         BackwardWeightBucket(*bucket, i);
       } else {
+        RecomputeBuckets(RecomputedBefore(*bucket, stage.buckets), i);
         BackwardBucket(*bucket, i, pass.kind);
       }
     }
@@ -198,13 +213,28 @@ class ProgramBuilder {
       const BufferKey input = Key(BufferKind::kBoundary, unit - 1, i);
       forward.reads.push_back(input);
       forward.writes = {Key(BufferKind::kBoundary, unit, i)};
-      if (!train_) forward.frees.push_back(input);
+      if (!train_ || (Recomputes(unit) && SegmentOf(unit).first < unit)) forward.frees.push_back(input);
     }
     if (!Saves(unit)) return;
-    const bool keeps = train_ && plan_.recompute == Recompute::kNone;
+    const bool keeps = train_ && !Recomputes(unit);
     const BufferKey saved = Key(BufferKind::kSaved, unit, i, keeps ? kKeptSlot : kScratchSlot);
     forward.writes.push_back(saved);
     if (!keeps) forward.frees.push_back(saved);
+    if (SplitsInput(unit)) SplitBoundary(unit - 1, i);
+  }
+
+  void SplitBoundary(int unit, int i) {
+    Instruction& split = Emit(Op::kTpSplit, {unit, unit}, i, Lane::kCompute);
+    split.reads = {Key(BufferKind::kBoundary, unit, i)};
+    split.writes = {Key(BufferKind::kBoundaryPart, unit, i)};
+    split.frees = split.reads;
+  }
+
+  void GatherBoundary(int unit, int i) {
+    Instruction& gather = Emit(Op::kTpGather, {unit, unit}, i, Lane::kCompute, Group::kTp);
+    gather.reads = {Key(BufferKind::kBoundaryPart, unit, i)};
+    gather.writes = {Key(BufferKind::kBoundary, unit, i, kBroughtBackSlot)};
+    gather.frees = gather.reads;
   }
 
   void HeadForward(Instruction& forward, int i) const {
@@ -223,11 +253,15 @@ class ProgramBuilder {
     forward.adds.push_back(kState);
   }
 
-  void Recomputation(int unit, int i, int slot) {
-    Instruction& recompute = Emit(Op::kRecompute, {unit, unit}, i, Lane::kCompute);
-    recompute.reads = {Weights(unit, i, slot),
-                       unit == 0 ? Key(BufferKind::kTokens, -1, i) : Key(BufferKind::kBoundary, unit - 1, i)};
-    recompute.writes = {Key(BufferKind::kSaved, unit, i, kKeptSlot)};
+  // Of units of one segment.
+  void Recomputation(UnitRange units, int i, int slot) {
+    for (int unit = units.first; unit <= units.last; ++unit) {
+      if (SplitsInput(unit)) GatherBoundary(unit - 1, i);
+      Instruction& recompute = Emit(Op::kRecompute, {unit, unit}, i, Lane::kCompute);
+      recompute.reads = {Weights(unit, i, slot), unit == 0 ? Key(BufferKind::kTokens, -1, i) : InputOf(unit, i)};
+      recompute.writes = {Key(BufferKind::kSaved, unit, i, kKeptSlot)};
+      if (unit < SegmentOf(unit).last) recompute.writes.push_back(InputOf(unit + 1, i));
+    }
   }
 
   void EmbeddingBackward(int i, int slot) {
@@ -243,8 +277,7 @@ class ProgramBuilder {
   void Backward(int unit, int i, int slot, bool deferred) {
     Instruction& backward = Emit(deferred ? Op::kBackwardInput : Op::kBackward, {unit, unit}, i, Lane::kCompute);
     const BufferKey output_gradient = Key(BufferKind::kBoundaryGradient, unit, i),
-                    saved = Key(BufferKind::kSaved, unit, i, kKeptSlot),
-                    input = Key(BufferKind::kBoundary, unit - 1, i);
+                    saved = Key(BufferKind::kSaved, unit, i, kKeptSlot), input = InputOf(unit, i);
     backward.reads = {Weights(unit, i, slot), saved, input, output_gradient};
     backward.writes = {Key(BufferKind::kBoundaryGradient, unit - 1, i)};
     backward.adds = {Gradient(unit, i)};
@@ -258,7 +291,7 @@ class ProgramBuilder {
 
   void BackwardWeight(int unit, int i) {
     Instruction& backward = Emit(Op::kBackwardWeight, {unit, unit}, i, Lane::kCompute);
-    backward.reads = {Key(BufferKind::kSaved, unit, i, kKeptSlot), Key(BufferKind::kBoundary, unit - 1, i),
+    backward.reads = {Key(BufferKind::kSaved, unit, i, kKeptSlot), InputOf(unit, i),
                       Key(BufferKind::kDeferred, unit, i)};
     backward.frees = backward.reads;
     backward.adds = {Gradient(unit, i)};
@@ -295,12 +328,37 @@ class ProgramBuilder {
     if (GathersTied(bucket)) Release({0, 0}, i, kTiedSlot);
   }
 
+  // ZeRO 3: the buckets before this one that belong to a segment which ends in it. A segment of several units begins
+  // with a bucket.
+  std::vector<UnitRange> RecomputedBefore(const UnitRange& bucket, const std::vector<UnitRange>& buckets) const {
+    std::vector<UnitRange> before;
+    for (int unit = bucket.first; sharded_ && unit <= bucket.last; ++unit) {
+      const UnitRange& segment = SegmentOf(unit);
+      if (!Recomputes(unit) || segment.last != unit || segment.first >= bucket.first) continue;
+      for (const UnitRange& other : buckets) {
+        if (other.first >= segment.first && other.last < bucket.first) before.push_back(other);
+      }
+    }
+    return before;
+  }
+
+  void RecomputeBuckets(const std::vector<UnitRange>& buckets, int i) {
+    for (const UnitRange& bucket : buckets) {
+      GatherUpToNextPhase();
+      Recomputation(bucket, i, kRecomputeSlot);
+      Release(bucket, i, kRecomputeSlot);
+    }
+  }
+
   void BackwardBucket(const UnitRange& bucket, int i, Pass::Kind kind) {
     const bool gathered = sharded_ && kept_ && HasHead(bucket), deferred = kind == Pass::Kind::kBackwardInput;
     const int slot = gathered ? kForwardSlot : kBackwardSlot;
     if (sharded_ && !gathered) GatherUpToNextPhase();
     for (int unit = std::min(bucket.last, head_ - 1); unit >= bucket.first; --unit) {
-      if (Saves(unit) && plan_.recompute == Recompute::kFull) Recomputation(unit, i, slot);
+      if (Recomputes(unit) && SegmentOf(unit).last == unit) {
+        const int first = SegmentOf(unit).first;
+        Recomputation({sharded_ ? std::max(first, bucket.first) : first, unit}, i, slot);
+      }
       if (unit == 0) {
         EmbeddingBackward(i, slot);
       } else {
@@ -345,6 +403,9 @@ class ProgramBuilder {
         kept = KeepsGathered(buckets.back());
       } else if (pass.kind != Pass::Kind::kBackwardWeight) {
         for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
+          for (const UnitRange& before : RecomputedBefore(*bucket, buckets)) {
+            phases_.push_back({{before, i, kRecomputeSlot}});
+          }
           if (kept && HasHead(*bucket)) continue;
           phases_.emplace_back();
           const UnitRange units = WithBackwardWeights(*bucket);

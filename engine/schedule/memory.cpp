@@ -67,7 +67,11 @@ int64_t TensorParallelBytes(const Plan& plan, const Instruction& instruction) {
     case Op::kForward:
       return SentBytes(plan, of.forward);
     case Op::kRecompute:
-      return SentBytes(plan, of.recompute);
+      // Within a segment the next layer reads the output.
+      return SentBytes(plan, unit.segment.last == instruction.units.first ? of.recompute : of.forward);
+    case Op::kTpGather:
+      return plan.boundary_tokens() * plan.model.hidden_size * SizeOf(plan.dtypes.compute) / plan.topology.tp_size *
+             (plan.topology.tp_size - 1);
     case Op::kBackward:
       return SentBytes(plan, of.backward_input) + SentBytes(plan, of.backward_weight);
     case Op::kBackwardInput:

@@ -52,7 +52,7 @@ std::vector<PipelineEvent> EventsOf(const Plan& plan, ProgramKind kind, int pp_r
   for (int rank = 0; rank < shape.pp_size; ++rank) {
     passes.push_back(kind == ProgramKind::kTrain ? TrainPasses(shape, rank) : EvalPasses(shape, rank));
   }
-  const bool recomputes = plan.recompute == Recompute::kFull;
+  const bool recomputes = plan.recomputes();
   const auto times = TimePasses(shape, passes, [&](int, Kind of) { return SecondsOf(of, recomputes); });
 
   std::vector<TimedTransfer> transfers;

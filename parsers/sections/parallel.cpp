@@ -27,7 +27,6 @@ constexpr KnownKey kTpKnown[] = {
 constexpr KnownKey kPipelineKnown[] = {
     {"partition", kNoEffect, "best", "the plan assigns layers to stages"},
     {"seed_layers", kNoEffect, "false", "DeepSpeed never reads it"},
-    {"activation_checkpoint_interval", kNoEffect, "0", "recomputation has its own options"},
     {"pipe_partitioned", kNoEffect, "true", "the result is the same"},
     {"grad_partitioned", kNoEffect, "true", "the result is the same"},
     {"use_reentrant", kNoEffect, "true", "it tunes PyTorch, not the result"},
@@ -98,6 +97,7 @@ void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config)
   parallel.RejectUnread();
   SectionReader pipeline = root.Section("pipeline", SectionKind::kLoose);
   pp.Add(pipeline, "stages", 1);
+  pipeline.Read("activation_checkpoint_interval", config.recompute.layers_per_checkpoint, AtLeast(0));
   pipeline.RejectUnread(kPipelineKnown);
   pp.Add(root, "pipe_parallel_size", 0);
   pp.Add(root, "pipe-parallel-size", 0);

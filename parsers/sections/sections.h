@@ -29,6 +29,8 @@ void ReadOffload(SectionReader& zero, ZeroConfig& config);
 ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size);
 void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
 TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config);
+void ParseRecompute(SectionReader& in, RecomputeConfig& config);                      // a key of "trireme"
+void ParseActivations(SectionReader& root, const TrainFlags& flags, Config& config);  // after "pipeline" and "trireme"
 void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config);
 
 std::span<const KnownKey> KnownTopLevelKeys();

@@ -27,8 +27,6 @@ constexpr KnownKey kKnown[] = {
     {"checkpoint", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
     {"nebula", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
     {"datastates_ckpt", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
-    {"activation_checkpointing", kNoEffect, "",
-     "the section says how, not whether, to recompute; --recompute-granularity full switches it on"},
     {"dump_state", kNoEffect, "false", kReport},
     {"log_level", kNoEffect, "", kReport},
     {"vocabulary_size", kNoEffect, "", "the model's description decides"},

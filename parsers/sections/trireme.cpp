@@ -43,6 +43,7 @@ TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& co
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);
   in.Read("scale_growth_quirk", c.scale_growth_quirk);
   ParsePipeline(in.Section("pipeline", SectionKind::kChecked), config.pipeline_parallel);
+  ParseRecompute(in, config.recompute);
   config.tensor_parallel.sequence_parallel = flags.sequence_parallel;
   in.Read("sequence_parallel", config.tensor_parallel.sequence_parallel);
   in.RejectUnread();

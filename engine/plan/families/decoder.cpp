@@ -170,19 +170,19 @@ void Decoder::AddParameters(UnitSpec& unit) const {
 void Decoder::AddActivations(UnitSpec& unit) const {
   using Place = SavedSpec::Place;
   const int64_t h = widths_.hidden;
-  const auto norm = [&](const std::string& name) {
+  const auto norm = [&](const std::string& name, const std::string& input) {
     if (!traits_.rms_norm) unit.saved.push_back({name + ".mean", false, 1, Place::kArena, token_share_});
     unit.saved.push_back({name + ".rstd", false, 1, Place::kArena, token_share_});
-    unit.saved.push_back({name + ".out", true, h, Place::kArena, token_share_});
+    unit.saved.push_back({name + ".out", true, h, Place::kArena, token_share_, input, /*remade_with_weights=*/true});
   };
-  norm("norm_1");
+  norm("norm_1", "input");
   unit.saved.push_back({"attn.qkv", true, widths_.qkv(), Place::kArena});
   unit.saved.push_back({"attn.out", true, widths_.query, Place::kPool});
   unit.saved.push_back({"attn.lse", false, model_.num_attention_heads / options_.tp_size, Place::kPool});
   if (!model_.parallel_residual) unit.saved.push_back({"mid", true, h, Place::kArena, token_share_});
-  norm("norm_2");
+  norm("norm_2", model_.parallel_residual ? "input" : "mid");
   unit.saved.push_back({"mlp.fc", true, FcWidth(), Place::kArena});
-  unit.saved.push_back({"mlp.act", true, widths_.intermediate, Place::kArena});
+  unit.saved.push_back({"mlp.act", true, widths_.intermediate, Place::kArena, 1, "mlp.fc"});
   unit.deferred = {{"mlp.dout", true, h, Place::kArena},
                    {"mlp.dfc", true, FcWidth(), Place::kArena},
                    {"attn.dout", true, h, Place::kArena},

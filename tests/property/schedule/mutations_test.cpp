@@ -31,8 +31,9 @@ class Mutations : public ::testing::Test {
     RandomPlans plans(seed);
     for (int draw = 0; draw < kDraws; ++draw) {
       SmallPlan small = plans.Next();
-      small.ranks = plans.Draw(2, 3);
+      small.ranks = small.tp * plans.Draw(2, 3);
       small.layers = plans.Draw(1, 3);
+      if (small.activations.runs.size() > 1) small.activations.runs.resize(static_cast<size_t>(small.layers));
       small.micro_batches = plans.Draw(1, 2);
       SCOPED_TRACE(testing::Describe(small));
       const Plan plan = PlanOf(small);

@@ -70,7 +70,8 @@ TEST(PipelinePrograms, EachUnitWorksOnEachMicroBatchOnce) {
       EXPECT_EQ((count[{Op::kBackward, unit}]), embedding || (block && !split) ? m : 0);
       EXPECT_EQ((count[{Op::kBackwardInput, unit}]), block && split ? m : 0);
       EXPECT_EQ((count[{Op::kBackwardWeight, unit}]), block && split ? m : 0);
-      EXPECT_EQ((count[{Op::kRecompute, unit}]), block && small.recompute == Recompute::kFull ? m : 0);
+      EXPECT_EQ((count[{Op::kRecompute, unit}]),
+                plan.units[static_cast<size_t>(unit)].recompute == Recompute::kFull ? m : 0);
       EXPECT_EQ((count[{Op::kUpdate, unit}]), copies);
       EXPECT_EQ((count[{Op::kTieReduce, unit}]), copies == 2 ? 2 : 0);
       EXPECT_EQ((count[{Op::kReduce, unit}]),
@@ -115,6 +116,8 @@ class Damage : public ::testing::Test {
       SmallPlan small = plans.NextPipeline();
       small.layers = 3;
       small.pp = small.ranks = 3;
+      small.tp = 1;
+      small.activations = {};
       small.virtual_stages = 1;
       small.micro_batches = plans.Draw(1, 4);
       SCOPED_TRACE(testing::Describe(small));

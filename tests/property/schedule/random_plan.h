@@ -35,11 +35,12 @@ class RandomPlans {
     small.sequence = Draw(1, small.positions);
     small.micro = Draw(1, 3);
     small.micro_batches = Draw(1, 4);
-    small.ranks = Draw(1, 5);
+    small.tp = Draw(0, 2) == 0 ? small.heads : 1;
+    small.ranks = small.tp * Draw(1, 5);
     small.zero_stage = static_cast<int>(Draw(0, 3));
     small.tied = Draw(0, 1) == 1;
     small.bf16 = Draw(0, 1) == 1;
-    small.recompute = Draw(0, 1) == 1 ? Recompute::kFull : Recompute::kNone;
+    DrawActivations(small);
     small.bucket_elements = OneOf<int64_t>({1, 1000, 5000, 20'000, 500'000'000});
     small.optimizer = OneOf<OptimizerType>({OptimizerType::kAdamW, OptimizerType::kSgd});
     small.offload_optimizer = OneOf<double>({0, 0, 0.3, 1});
@@ -51,7 +52,7 @@ class RandomPlans {
   SmallPlan NextPipeline() {
     SmallPlan small = Next();
     small.pp = Draw(1, std::min<int64_t>(4, small.layers + 2));
-    small.ranks = small.pp * Draw(1, 3);
+    small.ranks = small.pp * small.tp * Draw(1, 3);
     small.schedule = OneOf<PipelineSchedule>(
         {PipelineSchedule::kGPipe, PipelineSchedule::kOneForwardOneBackward, PipelineSchedule::kZeroBubble});
     small.partition = OneOf<std::string>({"uniform", "parameters", "time", "type:block"});
@@ -65,6 +66,18 @@ class RandomPlans {
   }
 
  private:
+  // Half of the plans keep all, or make all once more.
+  void DrawActivations(SmallPlan& small) {
+    const auto policy = [&] { return OneOf<Recompute>({Recompute::kNone, Recompute::kCheap, Recompute::kFull}); };
+    if (Draw(0, 1) == 1) {
+      small.activations.runs = {{policy(), 0}};
+    } else {
+      for (int64_t layer = 0; layer < small.layers; ++layer) small.activations.runs.push_back({policy(), 1});
+    }
+    small.activations.layers_per_checkpoint = Draw(0, 3);
+    small.activations.partition_activations = Draw(0, 1) == 1;
+  }
+
   std::mt19937 generator_;
 };
 
@@ -72,10 +85,12 @@ inline std::string Describe(const SmallPlan& s) {
   return fmt::format(
       "layers {} hidden {} heads {} vocab {} positions {} sequence {} micro {} micro-batches {} ranks {} stage {} tied "
       "{} bf16 {} "
-      "recompute {} bucket {} pp {} virtual stages {} {} {} offload optimizer {} param {}",
+      "recompute {} of {} in {}, partitioned {} tp {} bucket {} pp {} virtual stages {} {} {} offload optimizer {} "
+      "param {}",
       s.layers, s.hidden, s.heads, s.vocab, s.positions, s.sequence, s.micro, s.micro_batches, s.ranks, s.zero_stage,
-      s.tied, s.bf16, s.recompute == Recompute::kFull, s.bucket_elements, s.pp, s.virtual_stages, Name(s.schedule),
-      s.partition, s.offload_optimizer, s.offload_param);
+      s.tied, s.bf16, s.activations.runs.empty() ? 0 : static_cast<int>(s.activations.runs[0].policy),
+      s.activations.runs.size(), s.activations.layers_per_checkpoint, s.activations.partition_activations, s.tp,
+      s.bucket_elements, s.pp, s.virtual_stages, Name(s.schedule), s.partition, s.offload_optimizer, s.offload_param);
 }
 
 inline std::vector<CompiledProgram> CompileAll(const Plan& plan, ProgramKind kind, int max_unjoined_frees = 2) {

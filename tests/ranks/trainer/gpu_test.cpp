@@ -88,7 +88,7 @@ TEST_P(Gpu, SavedOnTheGpuResumesOnCpuRanks) {
   EXPECT_LE(WeightDifference(got.weights, want.weights), 1e-12);
 }
 
-INSTANTIATE_TEST_SUITE_P(Recomputation, Gpu, ::testing::Values(Recompute::kNone, Recompute::kFull));
+INSTANTIATE_TEST_SUITE_P(Recomputation, Gpu, ::testing::Values(Recompute::kNone, Recompute::kCheap, Recompute::kFull));
 
 }  // namespace
 }  // namespace trireme::test

@@ -53,6 +53,7 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   setup.sequence_length = 11;
   setup.train_iters = run.steps;
   setup.recompute = run.recompute;
+  config.recompute = run.activations;
   setup.hidden_dropout = run.dropout;
   if (run.modules) setup.modules = run.modules(rank);
   setup.inject_overflow = run.inject_overflow;

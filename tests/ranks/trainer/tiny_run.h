@@ -18,7 +18,8 @@ struct TinyRun {
   bool fp64 = true, sgd = false, tied = true, bf16 = false;
   double clip = 0;        // 0: off
   int64_t bucket = 3000;  // elements: several units a bucket, several buckets a model
-  Recompute recompute = Recompute::kNone;
+  Recompute recompute = Recompute::kNone;  // where `activations` says nothing
+  RecomputeConfig activations = {};
   bool evaluates = false;  // an evaluation after every second step
   int64_t heads = 3, layers = 3;
   int64_t tp = 1, pp = 1, virtual_stages = 1;

@@ -15,6 +15,7 @@ struct Layout {
   Recompute recompute = Recompute::kNone;
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
   bool neox = false;
+  RecomputeConfig activations = {};
 };
 
 class Traffic : public ::testing::TestWithParam<Layout> {};
@@ -28,6 +29,7 @@ TinyRun RunOf(const Layout& layout) {
   run.pp = layout.pp;
   run.sequence_parallel = layout.sequence_parallel;
   run.recompute = layout.recompute;
+  run.activations = layout.activations;
   run.schedule = layout.schedule;
   if (layout.neox) {
     ModelSpec model = SetupOf(run).model;
@@ -82,6 +84,13 @@ TEST_P(Traffic, IsWhatTheCollectivesCarry) {
   }
 }
 
+// Two layers at a time of three, kept inputs in parts.
+Layout Pairs(int dp, int stage, bool sequence_parallel) {
+  Layout layout{2, 1, dp, stage, sequence_parallel};
+  layout.activations = {.runs = {{Recompute::kFull, 0}}, .layers_per_checkpoint = 2, .partition_activations = true};
+  return layout;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Traffic,
     ::testing::Values(Layout{2, 1, 1, 0}, Layout{2, 1, 1, 0, true}, Layout{3, 1, 1, 0, false},
@@ -90,7 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{2, 1, 1, 0, true, Recompute::kFull},
                       Layout{2, 1, 1, 0, true, Recompute::kFull, PipelineSchedule::kOneForwardOneBackward, true},
                       Layout{2, 1, 1, 0, false, Recompute::kFull, PipelineSchedule::kOneForwardOneBackward, true},
-                      Layout{2, 2, 1, 0, true, Recompute::kNone, PipelineSchedule::kZeroBubble}));
+                      Layout{2, 1, 1, 0, true, Recompute::kCheap}, Pairs(1, 0, false), Pairs(2, 3, false),
+                      Pairs(1, 0, true), Layout{2, 2, 1, 0, true, Recompute::kNone, PipelineSchedule::kZeroBubble}));
 
 }  // namespace
 }  // namespace trireme::test

@@ -98,7 +98,9 @@ class FamilyTest : public ::testing::TestWithParam<std::tuple<bool, ModelSpec, D
   }
   at::Device Device() const { return std::get<0>(GetParam()) ? at::kCUDA : at::kCPU; }
   DType Compute() const { return std::get<2>(GetParam()); }
-  Plan PlanOfCase() const { return testing::PlanOf(std::get<1>(GetParam()), Compute(), std::get<3>(GetParam())); }
+  Plan PlanOfCase(Recompute recompute = Recompute::kNone) const {
+    return testing::PlanOf(std::get<1>(GetParam()), Compute(), std::get<3>(GetParam()), recompute);
+  }
   double Tolerance() const {
     return Compute() == DType::kFloat64 ? 1e-12 : (Compute() == DType::kFloat32 ? 1e-5 : 5e-2);
   }
@@ -143,6 +145,25 @@ TEST_P(FamilyTest, PartsOfBackwardRecomputationAndSums) {
   }
 }
 
+// What the spec calls cheap is not kept, and Backward, in one part or two, makes the same of it; so do evaluation and a
+// second Forward.
+TEST_P(FamilyTest, CheapRecomputationIsBitwise) {
+  const Plan plan = PlanOfCase(), cheap = PlanOfCase(Recompute::kCheap);
+  const auto bytes = [](const Plan& of) { return LayOutSaved(of.units[1].spec, of.dtypes, kTokenCount).arena_bytes; };
+  EXPECT_LT(bytes(cheap), bytes(plan));
+  Runner keep(plan, Device()), whole(cheap, Device()), again(cheap, Device()), split(cheap, Device());
+  keep.Run(false);
+  whole.Run(false);
+  again.Run(false, Runner::Way::kRecomputed);
+  split.Run(false, Runner::Way::kSplit);
+  const Tensors want = keep.Logical(keep.gradients_);
+  for (const Runner* run : {&whole, &again, &split}) {
+    const Tensors got = run->Logical(run->gradients_);
+    for (const auto& [name, gradient] : want) EXPECT_TRUE(at::equal(got.at(name), gradient)) << name;
+  }
+  EXPECT_EQ(whole.EvaluationLoss(), keep.EvaluationLoss());
+}
+
 std::string CaseName(const ::testing::TestParamInfo<FamilyTest::ParamType>& info) {
   return std::get<1>(info.param).name + "_" + std::string(Name(std::get<2>(info.param))) +
          (std::get<3>(info.param) > 0 ? "_dropout" : "");
@@ -158,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, FamilyTest,
                          CaseName);
 
 // Generation: a prompt of some tokens, then one or two at a time, gives the logits of the whole sequence at once.
-class DecodeTest : public ::testing::TestWithParam<std::tuple<bool, ModelSpec>> {
+class DecodeTest : public ::testing::TestWithParam<std::tuple<bool, ModelSpec, Recompute>> {
  protected:
   void SetUp() override {
     if (std::get<0>(GetParam()) && !at::hasCUDA()) GTEST_SKIP() << "no GPU, or a program without GPU code";
@@ -204,7 +225,8 @@ class Decoder {
 
 TEST_P(DecodeTest, CachedKeysGiveTheLogitsOfTheWhole) {
   const ModelSpec& model = std::get<1>(GetParam());
-  Runner run(testing::PlanOf(model, DType::kFloat64), std::get<0>(GetParam()) ? at::kCUDA : at::kCPU);
+  const Plan plan = testing::PlanOf(model, DType::kFloat64, 0, std::get<2>(GetParam()));
+  Runner run(plan, std::get<0>(GetParam()) ? at::kCUDA : at::kCPU);
   const Tensor want =
       testing::ReferenceLogits(model, run.Logical(run.weights_), run.tokens_.narrow(1, 0, kSequence).cpu(), {});
   Decoder decoder(run, kSequence + 3);
@@ -219,11 +241,14 @@ TEST_P(DecodeTest, CachedKeysGiveTheLogitsOfTheWhole) {
 }
 
 std::string DecodeName(const ::testing::TestParamInfo<DecodeTest::ParamType>& info) {
-  return std::get<1>(info.param).name;
+  return std::get<1>(info.param).name + (std::get<2>(info.param) == Recompute::kCheap ? "_cheap" : "");
 }
-INSTANTIATE_TEST_SUITE_P(Cpu, DecodeTest, ::testing::Combine(::testing::Values(false), ::testing::ValuesIn(Models())),
+const auto kPolicies = ::testing::Values(Recompute::kNone, Recompute::kCheap);
+INSTANTIATE_TEST_SUITE_P(Cpu, DecodeTest,
+                         ::testing::Combine(::testing::Values(false), ::testing::ValuesIn(Models()), kPolicies),
                          DecodeName);
-INSTANTIATE_TEST_SUITE_P(Gpu, DecodeTest, ::testing::Combine(::testing::Values(true), ::testing::ValuesIn(Models())),
+INSTANTIATE_TEST_SUITE_P(Gpu, DecodeTest,
+                         ::testing::Combine(::testing::Values(true), ::testing::ValuesIn(Models()), kPolicies),
                          DecodeName);
 
 // A scaling that looks at the length: the rows that were turned for a short text stay, the table follows the long one.

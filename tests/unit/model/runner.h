@@ -24,7 +24,7 @@ namespace trireme::testing {
 
 constexpr int64_t kMicro = 3, kSequence = 7, kTokenCount = kMicro * kSequence;
 
-inline Plan PlanOf(const ModelSpec& model, DType compute, double dropout = 0) {
+inline Plan PlanOf(const ModelSpec& model, DType compute, double dropout = 0, Recompute recompute = Recompute::kNone) {
   Config config;
   config.batch = {kMicro, kMicro, 1};
   config.bf16.enabled = compute == DType::kBFloat16;
@@ -33,6 +33,7 @@ inline Plan PlanOf(const ModelSpec& model, DType compute, double dropout = 0) {
   inputs.sequence_length = kSequence;
   inputs.fp64 = compute == DType::kFloat64;
   inputs.hidden_dropout = dropout;
+  inputs.recompute = recompute;
   return MakePlan(config, model, inputs);
 }
 

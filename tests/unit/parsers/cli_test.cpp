@@ -76,15 +76,18 @@ TEST(Cli, Defaults) {
   EXPECT_FALSE(o.fill.seed);
   EXPECT_EQ(0, o.train_iters);
   EXPECT_EQ(-1, o.local_rank);
-  EXPECT_FALSE(o.activations.recomputes());
+  EXPECT_EQ("", o.fill.recompute_granularity);
 }
 
 TEST(Cli, RecomputationAndWholeEvaluations) {
-  EXPECT_TRUE(Train({"--recompute_granularity", "full"}).activations.recomputes());
-  EXPECT_EQ(
-      "USE002: \"selective\" is no granularity: only whole blocks can be recomputed | pass full, or remove the "
-      "flag to keep activations",
-      TrainFailure({"--recompute-granularity", "selective"}));
+  EXPECT_EQ("full", Train({"--recompute_granularity", "full"}).fill.recompute_granularity);
+  EXPECT_EQ(2, Train({"--recompute-granularity", "full", "--recompute-method=block", "--recompute-num-layers", "2"})
+                   .fill.recompute_num_layers);
+  EXPECT_EQ("USE002: \"some\" is neither full nor selective | pass full or selective, or remove the flag",
+            TrainFailure({"--recompute-granularity", "some"}));
+  EXPECT_EQ("USE004: --recompute-method is of whole layers | pass --recompute-granularity full with it, or remove it",
+            TrainFailure({"--recompute-granularity", "selective", "--recompute-method", "uniform"}));
+  EXPECT_TRUE(Contains(TrainFailure({"--recompute-granularity", "full", "--recompute-num-layers", "2"}), "USE004"));
   EXPECT_EQ(0.1, Train({"--hidden-dropout", "0.1"}).activations.hidden_dropout);
   EXPECT_EQ("USE002: 1 is no probability of dropping: 0 <= P < 1 | pass for example 0.1",
             TrainFailure({"--hidden-dropout", "1"}));

@@ -14,6 +14,7 @@ struct SmallPlan {
   bool tied = true;
   bool bf16 = false;
   Recompute recompute = Recompute::kNone;
+  RecomputeConfig activations = {};
   int64_t bucket_elements = 500'000'000;
   OptimizerType optimizer = OptimizerType::kAdam;
   int64_t pp = 1, virtual_stages = 1;  // `ranks` are all of them
@@ -21,6 +22,8 @@ struct SmallPlan {
   std::string partition = "uniform";
   double offload_optimizer = 0;  // ratio; 0: none
   bool offload_param = false;
+  int64_t tp = 1;
+  bool sequence_parallel = false;
 };
 
 inline ModelSpec ModelOf(const SmallPlan& small) {
@@ -33,13 +36,13 @@ inline ModelSpec ModelOf(const SmallPlan& small) {
   model.vocab_size = small.vocab;
   model.max_position_embeddings = small.positions;
   model.tie_word_embeddings = small.tied;
-  PadVocabulary(model, 1);
+  PadVocabulary(model, small.tp);
   return model;
 }
 
 inline Config ConfigOf(const SmallPlan& small) {
   Config config;
-  const int64_t dp = small.ranks / small.pp;
+  const int64_t dp = small.ranks / small.pp / small.tp;
   config.batch = {small.micro * small.micro_batches * dp, small.micro, small.micro_batches};
   config.optimizer.type = small.optimizer;
   config.bf16.enabled = small.bf16;
@@ -51,6 +54,8 @@ inline Config ConfigOf(const SmallPlan& small) {
   if (small.offload_param) config.zero_optimization.offload_param.device = OffloadDevice::kCpu;
   config.world_size = small.ranks;
   config.dp_size = dp;
+  config.recompute = small.activations;
+  config.tensor_parallel = {small.tp, small.sequence_parallel};
   config.pipeline_parallel = {small.pp, small.virtual_stages, small.schedule, small.partition};
   return config;
 }

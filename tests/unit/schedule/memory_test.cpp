@@ -29,6 +29,20 @@ Plan Accounted(const ModelSpec& model, int stage, int64_t ranks, int64_t micro_b
   return plan;
 }
 
+Plan Accounted(const ModelSpec& model, const RecomputeConfig& activations, int64_t tp = 1) {
+  Config config;
+  config.batch = {1, 1, 1};
+  config.bf16.enabled = true;
+  config.recompute = activations;
+  config.tensor_parallel.tp_size = tp;
+  PlanInputs inputs;
+  inputs.world_size = tp;
+  inputs.sequence_length = 1024;
+  Plan plan = MakePlan(config, model, inputs);
+  AccountMemory(plan);
+  return plan;
+}
+
 int64_t PaddedElements(const Plan& plan) {
   int64_t elements = 0;
   for (const UnitLayout& unit : plan.units) elements += unit.padded_elements;
@@ -82,6 +96,47 @@ TEST(Memory, ArenaIsTheActivations) {
   EXPECT_EQ(full.memory.pool, none.memory.pool / layers);
 }
 
+// Of 14 h a block keeps 8 h: two norms' outputs and the MLP's activation are made in the workspace. In all 16 h and 10
+// h a token and layer, with input and attention's output.
+TEST(Memory, CheapRecomputationKeepsTenSixteenths) {
+  const ModelSpec model = NamedModel("gpt-1.3b");
+  const int64_t tokens = 1024, h = 2048, layers = 24;
+  const Plan none = Accounted(model, 0, 1), cheap = Accounted(model, 0, 1, 1, Recompute::kCheap);
+  EXPECT_EQ(none.memory.arena - cheap.memory.arena, layers * tokens * 6 * h * 2);
+  EXPECT_EQ(none.memory.pool, cheap.memory.pool);
+  EXPECT_LE(cheap.memory.workspace - none.memory.workspace, tokens * 4 * h * 2);
+  const auto kept = [&](const Plan& plan) {
+    return static_cast<double>(plan.memory.arena + plan.memory.pool) / static_cast<double>(layers * tokens * h * 2);
+  };
+  EXPECT_NEAR(kept(none), 16, 0.2);
+  EXPECT_NEAR(kept(cheap), 10, 0.2);
+}
+
+// Six checkpoints of four layers: six inputs of 24, what four blocks save, and three inputs made once more.
+TEST(Memory, SegmentsKeepTheirInputsAlone) {
+  const ModelSpec model = NamedModel("gpt-1.3b");
+  const int64_t tokens = 1024, h = 2048, boundary = tokens * h * 2, saved = tokens * (14 * h * 2 + 4 * 4);
+  const Plan segments = Accounted(model, {.runs = {{Recompute::kFull, 0}}, .number_checkpoints = 6});
+  EXPECT_EQ(segments.units[1].segment, (UnitRange{1, 4}));
+  // And the last block's dx, what it makes of it, and the head's input or nothing.
+  EXPECT_NEAR(static_cast<double>(segments.memory.arena),
+              static_cast<double>((6 + 3 + 2) * boundary + 4 * saved + 1025 * 4), 1e5);
+  EXPECT_EQ(segments.memory.pool, 4 * tokens * (h * 2 + 16 * 4));
+}
+
+TEST(Memory, PartitionedInputsAreDividedByTp) {
+  const ModelSpec model = NamedModel("gpt-1.3b");
+  const int64_t tokens = 1024, boundary = tokens * 2048 * 2, layers = 24, tp = 4;
+  RecomputeConfig activations{.runs = {{Recompute::kFull, 0}}};
+  const Plan whole = Accounted(model, activations, tp);
+  activations.partition_activations = true;
+  const Plan parts = Accounted(model, activations, tp);
+  // But for what the layer at work has whole.
+  EXPECT_NEAR(static_cast<double>(whole.memory.arena - parts.memory.arena),
+              static_cast<double>((layers - 1) * boundary * (tp - 1) / tp), 1.01 * static_cast<double>(boundary));
+  EXPECT_EQ(parts.traffic.tensor_parallel - whole.traffic.tensor_parallel, layers * boundary * (tp - 1) / tp);
+}
+
 TEST(Memory, AccumulationDoesNotGrowTheArena) {
   for (int stage = 0; stage <= 3; ++stage) {
     const int64_t one = Accounted(NamedModel("gpt-1.3b"), stage, 8, 1).memory.total();
@@ -95,7 +150,7 @@ TEST(Memory, AccumulationDoesNotGrowTheArena) {
 // Without lanes that lag, nothing but what is live at one instruction takes room.
 TEST(Memory, ArenaIsPackedTightly) {
   for (int stage = 0; stage <= 3; ++stage) {
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kCheap, Recompute::kFull}) {
       const Plan plan = Accounted(NamedModel("gpt-1.3b"), stage, 8, 3, recompute);
       CompileOptions options = OptionsOf(plan);
       options.max_unjoined_frees = 0;

@@ -22,8 +22,8 @@ using testing::SmallPlan;
 std::string UnitName(int unit) { return unit == 0 ? "E" : unit == 3 ? "H" : fmt::format("B{}", unit - 1); }
 
 std::string Short(const BufferKey& key) {
-  static const std::vector<std::string> kLetters = {"w", "p", "s",  "hs", "hst", "st", "t",  "G",
-                                                    "x", "a", "dx", "d",  "g",   "r",  "ws", "hw"};
+  static const std::vector<std::string> kLetters = {"w",  "p", "s",  "hs", "hst", "st", "t",  "G", "x",
+                                                    "xp", "a", "dx", "d",  "g",   "r",  "ws", "hw"};
   std::string text = kLetters[static_cast<size_t>(key.kind)];
   if (key.slot != 0) text += std::to_string(key.slot);
   if (key.unit >= 0) text += "[" + UnitName(key.unit) + "]";
@@ -160,6 +160,41 @@ TEST(Zero, RecomputationRunsJustBeforeBackward) {
   EXPECT_EQ(lines[2], "Forward B0 0 compute reads w[B0] x[E] writes x[B0] a1[B0] frees a1[B0]");
   EXPECT_EQ(lines[5], "Recompute B1 0 compute reads w[B1] x[B0] writes a[B1]");
   EXPECT_TRUE(lines[6].starts_with("Backward B1"));
+}
+
+TEST(Zero, SegmentIsMadeOnceMoreAsAWhole) {
+  SmallPlan small = Example(3);
+  small.bucket_elements = 1;
+  small.activations = {.runs = {{Recompute::kFull, 0}}, .layers_per_checkpoint = 2};
+  const std::vector<std::string> lines = Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  const auto place = [&](const std::string& start) {
+    const auto it = std::ranges::find_if(lines, [&](const std::string& line) { return line.starts_with(start); });
+    EXPECT_NE(it, lines.end()) << start;
+    return it - lines.begin();
+  };
+  for (const char* line : {"Forward B1 0 compute reads G[B1] x[B0] writes x[B1] a1[B1] frees x[B0] a1[B1]",
+                           "Recompute B0 0 compute reads G3[B0] x[E] writes a[B0] x1[B0]",
+                           "Recompute B1 0 compute reads G1[B1] x1[B0] writes a[B1]"}) {
+    EXPECT_NE(std::ranges::find(lines, line), lines.end()) << line;
+  }
+  EXPECT_LT(place("Recompute B0"), place("Release B0 0 compute frees G3"));
+  EXPECT_LT(place("Release B0 0 compute frees G3"), place("Recompute B1"));
+  EXPECT_LT(place("Recompute B1"), place("Backward B1"));
+  EXPECT_LT(place("Backward B1"), place("Backward B0"));
+}
+
+TEST(Zero, KeptInputsArePartsOfTheTpRanks) {
+  SmallPlan small = Example(2);
+  small.tp = 2;
+  small.activations = {.runs = {{Recompute::kFull, 0}}, .partition_activations = true};
+  const std::vector<std::string> lines = Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  for (const char* line : {"TpSplit B0 0 compute reads x[B0] writes xp[B0] frees x[B0]",
+                           "TpGather B0 0 compute tp reads xp[B0] writes x1[B0] frees xp[B0]",
+                           "Recompute B1 0 compute reads w[B1] x1[B0] writes a[B1]"}) {
+    EXPECT_NE(std::ranges::find(lines, line), lines.end()) << line;
+  }
+  small.sequence_parallel = true;
+  EXPECT_FALSE(PlanOf(small).partition_boundaries) << "each rank has its share already";
 }
 
 TEST(Zero, EvaluationKeepsNothing) {
