@@ -129,7 +129,8 @@ void PrintActivations(const Plan& plan) {
   Line("activations", text);
   if (cheap > 0) Line("", "cheap: outputs of norms and of the MLP's activation");
   if (layers == 0) return;
-  Line("", fmt::format("of {} layers the inputs of {} are kept{}", layers, inputs,
+  Line("", fmt::format("of {} layers the inputs of {} are kept{}{}", layers, inputs,
+                       plan.boundaries_on_host ? " on the host" : "",
                        plan.partition_boundaries ? fmt::format(", 1/{} on each tp rank", plan.topology.tp_size) : ""));
 }
 

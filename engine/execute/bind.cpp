@@ -74,7 +74,8 @@ at::Tensor Executor::View(const BufferUse& use) const {
     case BufferKind::kBoundaryGradient:
       return arena(plan.dtypes.compute, {tokens, hidden});
     case BufferKind::kBoundaryPart:
-      return arena(plan.dtypes.compute, {tokens * hidden / plan.topology.tp_size});
+    case BufferKind::kHostBoundary:
+      return arena(plan.dtypes.compute, {use.bytes / SizeOf(plan.dtypes.compute)});
     case BufferKind::kSaved:
     case BufferKind::kDeferred:
       return arena(DType::kUInt8, {use.bytes});
@@ -234,7 +235,7 @@ void Executor::BindCopy(const CompiledInstruction& source, Bound& bound) const {
     const auto of_unit = [u](const BufferUse& use) { return use.key.unit == u; };
     const auto from = std::ranges::find_if(source.reads, of_unit), to = std::ranges::find_if(source.writes, of_unit);
     TRIREME_CHECK(from != source.reads.end() && to != source.writes.end(), "a copy has a source and a destination");
-    bound.copies.push_back({OwnView(*from), OwnView(*to)});
+    bound.copies.push_back({OwnView(*from).view({-1}), OwnView(*to).view({-1})});
   }
 }
 

@@ -142,6 +142,7 @@ struct Plan {
   double hidden_dropout = 0;
   bool sequence_parallel = false;     // only where tp_size > 1
   bool partition_boundaries = false;  // each tp rank keeps its part of the inputs that Recompute::kFull keeps
+  bool boundaries_on_host = false;    // they lie on the host (cpu_checkpointing)
   std::vector<UnitLayout> units;
   PipelineSchedule pipeline_schedule = PipelineSchedule::kOneForwardOneBackward;
   int virtual_stages = 1;

@@ -95,6 +95,7 @@ void AssignRecompute(const RecomputeConfig& config, Recompute everywhere, Plan& 
   FormSegments(LayersPerCheckpoint(config, layers), plan);
   plan.partition_boundaries = config.partition_activations && plan.topology.tp_size > 1 && !plan.sequence_parallel;
   if (plan.partition_boundaries) CheckPartition(plan);
+  plan.boundaries_on_host = config.cpu_checkpointing && plan.recomputes();
 }
 
 }  // namespace trireme::plan_parts

@@ -30,7 +30,10 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
     case BufferKind::kBoundaryGradient:
       return plan.boundary_tokens() * plan.model.hidden_size * compute;
     case BufferKind::kBoundaryPart:
-      return plan.boundary_tokens() * plan.model.hidden_size / plan.topology.tp_size * compute;
+    case BufferKind::kHostBoundary: {
+      const bool part = key.kind == BufferKind::kBoundaryPart || plan.partition_boundaries;
+      return plan.boundary_tokens() * plan.model.hidden_size / (part ? plan.topology.tp_size : 1) * compute;
+    }
     case BufferKind::kSaved:
       return LayOutSaved(unit().spec, plan.dtypes, tokens).arena_bytes;
     case BufferKind::kDeferred:

@@ -25,10 +25,10 @@ std::string_view Name(Lane lane) {
 }
 
 std::string_view Name(BufferKind kind) {
-  static constexpr std::array<std::string_view, 17> kNames = {
-      "weights",  "master",   "gradient_sum", "host_gradient", "host_state",  "step_state",
-      "tokens",   "gathered", "boundary",     "boundary_part", "saved",       "boundary_gradient",
-      "deferred", "gradient", "staging",      "shard",         "host_weights"};
+  static constexpr std::array<std::string_view, 18> kNames = {
+      "weights",  "master",   "gradient_sum", "host_gradient", "host_state",   "step_state",
+      "tokens",   "gathered", "boundary",     "boundary_part", "saved",        "boundary_gradient",
+      "deferred", "gradient", "staging",      "shard",         "host_weights", "host_boundary"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -57,7 +57,7 @@ enum class BufferKind : uint8_t {
   // before the backward pass of another bucket.
   kGathered,
   kBoundary,      // x: [tokens, hidden], keyed by the unit that writes it. Slot 1: made or brought back for Backward
-  kBoundaryPart,  // the part of it that one tp rank keeps
+  kBoundaryPart,  // the part of it that one tp rank keeps. Slot 1: brought back from the host
   kSaved,  // what Forward leaves for Backward. Slot 1: written and freed by one Forward (recomputation, evaluation)
   kBoundaryGradient,  // dx of kBoundary with the same key
   kDeferred,          // what BackwardInput leaves for BackwardWeight
@@ -67,7 +67,8 @@ enum class BufferKind : uint8_t {
   kShard,  // own shard of the weights on the device with offload_param. Slots of kGathered: for that Gather; without a
            // micro-batch: what an update on the device made
   // Transient, in the host's arena.
-  kHostWeights,  // own weights in the compute type that an update on the host made
+  kHostWeights,   // own weights in the compute type that an update on the host made
+  kHostBoundary,  // a kept kBoundary, or kBoundaryPart
 };
 constexpr bool IsPersistent(BufferKind kind) { return kind <= BufferKind::kStepState; }
 constexpr bool InHostArena(BufferKind kind) { return kind >= BufferKind::kHostWeights; }

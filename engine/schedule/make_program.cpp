@@ -21,7 +21,7 @@ const BufferKey kState = Key(BufferKind::kStepState, -1), kHostState = Key(Buffe
 // Slots of kGathered, kSaved and kBoundary (instruction.h).
 constexpr int kForwardSlot = 0, kBackwardSlot = 1, kTiedSlot = 2, kRecomputeSlot = 3;
 constexpr int kKeptSlot = 0, kScratchSlot = 1;
-constexpr int kBroughtBackSlot = 1;  // of kBoundary
+constexpr int kBroughtBackSlot = 1;  // of kBoundary and kBoundaryPart
 
 class ProgramBuilder {
  public:
@@ -101,13 +101,14 @@ class ProgramBuilder {
     return train_ && Saves(unit) && plan_.units[static_cast<size_t>(unit)].recompute == Recompute::kFull;
   }
   const UnitRange& SegmentOf(int unit) const { return plan_.units[static_cast<size_t>(unit)].segment; }
-  // Its input is kept by its segment, in parts.
-  bool SplitsInput(int unit) const {
-    return plan_.partition_boundaries && unit > 0 && Recomputes(unit) && SegmentOf(unit).first == unit;
+  // Its input is kept by its segment, but not as it is: in parts, or on the host.
+  bool PutsInputAway(int unit) const {
+    return (plan_.partition_boundaries || plan_.boundaries_on_host) && unit > 0 && Recomputes(unit) &&
+           SegmentOf(unit).first == unit;
   }
   // What Recompute and Backward of a block read.
   BufferKey InputOf(int unit, int i) const {
-    const bool forgotten = SplitsInput(unit) || (Recomputes(unit) && SegmentOf(unit).first < unit);
+    const bool forgotten = PutsInputAway(unit) || (Recomputes(unit) && SegmentOf(unit).first < unit);
     return Key(BufferKind::kBoundary, unit - 1, i, forgotten ? kBroughtBackSlot : 0);
   }
   bool Tied() const { return plan_.units[static_cast<size_t>(head_)].spec.reads_tied_embedding; }
@@ -220,21 +221,46 @@ class ProgramBuilder {
     const BufferKey saved = Key(BufferKind::kSaved, unit, i, keeps ? kKeptSlot : kScratchSlot);
     forward.writes.push_back(saved);
     if (!keeps) forward.frees.push_back(saved);
-    if (SplitsInput(unit)) SplitBoundary(unit - 1, i);
+    if (PutsInputAway(unit)) PutAway(unit - 1, i);
   }
 
-  void SplitBoundary(int unit, int i) {
-    Instruction& split = Emit(Op::kTpSplit, {unit, unit}, i, Lane::kCompute);
-    split.reads = {Key(BufferKind::kBoundary, unit, i)};
-    split.writes = {Key(BufferKind::kBoundaryPart, unit, i)};
-    split.frees = split.reads;
+  // A boundary that the backward pass starts a recomputation with.
+  void PutAway(int unit, int i) {
+    const BufferKey whole = Key(BufferKind::kBoundary, unit, i), part = Key(BufferKind::kBoundaryPart, unit, i);
+    if (plan_.partition_boundaries) Relocate(Emit(Op::kTpSplit, {unit, unit}, i, Lane::kCompute), whole, part);
+    if (!plan_.boundaries_on_host) return;
+    Relocate(Emit(Op::kCopyDown, {unit, unit}, i, Lane::kDown), plan_.partition_boundaries ? part : whole,
+             Key(BufferKind::kHostBoundary, unit, i));
   }
 
-  void GatherBoundary(int unit, int i) {
-    Instruction& gather = Emit(Op::kTpGather, {unit, unit}, i, Lane::kCompute, Group::kTp);
-    gather.reads = {Key(BufferKind::kBoundaryPart, unit, i)};
-    gather.writes = {Key(BufferKind::kBoundary, unit, i, kBroughtBackSlot)};
-    gather.frees = gather.reads;
+  void CopyBoundaryUp(int unit, int i) {
+    const BufferKind kind = plan_.partition_boundaries ? BufferKind::kBoundaryPart : BufferKind::kBoundary;
+    last_up_ = Key(kind, unit, i, kBroughtBackSlot);
+    Instruction& copy = Emit(Op::kCopyUp, {unit, unit}, i, Lane::kUp);
+    ReadStateFirst(copy, Lane::kUp);
+    Relocate(copy, Key(BufferKind::kHostBoundary, unit, i), last_up_);
+  }
+
+  // The next one that this pass will need is on its way meanwhile.
+  void BringBack(int unit, int i) {
+    const bool host = plan_.boundaries_on_host;
+    if (host && (last_up_.unit != unit || last_up_.micro_batch != i)) CopyBoundaryUp(unit, i);
+    if (plan_.partition_boundaries) {
+      Relocate(Emit(Op::kTpGather, {unit, unit}, i, Lane::kCompute, Group::kTp),
+               Key(BufferKind::kBoundaryPart, unit, i, host ? kBroughtBackSlot : 0),
+               Key(BufferKind::kBoundary, unit, i, kBroughtBackSlot));
+    }
+    if (!host) return;
+    const int first = plan_.stages[static_cast<size_t>(plan_.StageOf(unit + 1))].first;
+    for (int next = unit; next >= std::max(first, 1); --next) {
+      if (PutsInputAway(next)) return CopyBoundaryUp(next - 1, i);
+    }
+  }
+
+  static void Relocate(Instruction& instruction, const BufferKey& from, const BufferKey& to) {
+    instruction.reads.push_back(from);
+    instruction.writes.push_back(to);
+    instruction.frees.push_back(from);
   }
 
   void HeadForward(Instruction& forward, int i) const {
@@ -256,7 +282,7 @@ class ProgramBuilder {
   // Of units of one segment.
   void Recomputation(UnitRange units, int i, int slot) {
     for (int unit = units.first; unit <= units.last; ++unit) {
-      if (SplitsInput(unit)) GatherBoundary(unit - 1, i);
+      if (PutsInputAway(unit)) BringBack(unit - 1, i);
       Instruction& recompute = Emit(Op::kRecompute, {unit, unit}, i, Lane::kCompute);
       recompute.reads = {Weights(unit, i, slot), unit == 0 ? Key(BufferKind::kTokens, -1, i) : InputOf(unit, i)};
       recompute.writes = {Key(BufferKind::kSaved, unit, i, kKeptSlot)};
@@ -535,9 +561,9 @@ class ProgramBuilder {
   // What the next Program puts into the arena waits for StepState: so the last CopyDown of a shard counts as its
   // writer.
   void GuardShards() {
-    const auto last =
-        std::ranges::find_if(program_.instructions.rbegin(), program_.instructions.rend(),
-                             [](const Instruction& i) { return i.op == Op::kCopyDown && !i.frees.empty(); });
+    const auto last = std::ranges::find_if(
+        program_.instructions.rbegin(), program_.instructions.rend(),
+        [](const Instruction& i) { return i.op == Op::kCopyDown && i.micro_batch < 0 && !i.frees.empty(); });
     if (last != program_.instructions.rend()) last->writes.push_back(kState);
   }
 
@@ -596,6 +622,7 @@ class ProgramBuilder {
   size_t passes_done_ = 0;
   int tied_slot_ = 0;  // where the head finds the tied weight
   bool kept_ = false;  // the head's bucket is still gathered
+  BufferKey last_up_;  // the boundary that was brought back last
   std::array<bool, kNumLanes> reads_state_{};
   std::vector<std::vector<PlannedGather>> phases_;
   size_t begun_phases_ = 0, gathered_phases_ = 0;

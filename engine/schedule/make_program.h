@@ -27,12 +27,15 @@ namespace trireme {
 //   what lies on the device.
 // - offload_param: CopyUp (to kShard) before each Gather; with one data-parallel rank CopyUp makes kGathered itself. An
 //   update on the host writes what CopyUp reads; one on the device leaves kShard for a CopyDown.
-// - Recompute::kFull: a block's Forward writes and frees kSaved slot 1; its Recompute writes slot 0. The Recomputes of a
+// - Recompute::kFull: a block's Forward writes and frees kSaved slot 1; its Recompute writes slot 0. The Recomputes of
+// a
 //   segment stand before the Backward of its last unit, and only the first one's input was kept: the others' come again
 //   in kBoundary slot 1, and the last has no output. At ZeRO 3 units of earlier buckets are gathered for it (kGathered
 //   slot 3). In evaluation blocks write and free kSaved slot 1 too, so that a unit needs no scratch for it.
 // - partition_boundaries: TpSplit puts the own part of a segment's input in the place of the whole once its Forward is
 //   done, TpGather makes the whole (kBoundary slot 1) before its Recompute.
+// - boundaries_on_host: CopyDown takes it, or the part, to the host, CopyUp brings it back (slot 1) while the segment
+//   after it is at work; the first of a pass comes when it is needed.
 // - Two Programs share the arena. The first Load and the first Recv read StepState, and everything on compute follows
 //   one of them; the last transfer (and in evaluation the last pass) reads it too, so that the last StepStats, which
 //   writes it, follows every use of the arena.

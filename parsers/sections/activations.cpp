@@ -129,7 +129,6 @@ void TellWithoutEffect(SectionReader& in, const Config& config) {
   } else if (c.partition_activations && config.tensor_parallel.sequence_parallel) {
     tell("partition_activations", "no effect: sequence_parallel splits what is kept already", "");
   }
-  if (c.cpu_checkpointing) tell("cpu_checkpointing", "no effect: what is kept stays on the device", "");
   if (c.number_checkpoints == 0) return;
   if (c.layers_per_checkpoint > 0) {
     tell("number_checkpoints", fmt::format("no effect: {} layers a checkpoint are asked for", c.layers_per_checkpoint),

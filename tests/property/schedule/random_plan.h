@@ -76,6 +76,7 @@ class RandomPlans {
     }
     small.activations.layers_per_checkpoint = Draw(0, 3);
     small.activations.partition_activations = Draw(0, 1) == 1;
+    small.activations.cpu_checkpointing = Draw(0, 2) == 0;
   }
 
   std::mt19937 generator_;
@@ -85,12 +86,14 @@ inline std::string Describe(const SmallPlan& s) {
   return fmt::format(
       "layers {} hidden {} heads {} vocab {} positions {} sequence {} micro {} micro-batches {} ranks {} stage {} tied "
       "{} bf16 {} "
-      "recompute {} of {} in {}, partitioned {} tp {} bucket {} pp {} virtual stages {} {} {} offload optimizer {} "
+      "recompute {} of {} in {}, partitioned {} on the host {} tp {} bucket {} pp {} virtual stages {} {} {} offload "
+      "optimizer {} "
       "param {}",
       s.layers, s.hidden, s.heads, s.vocab, s.positions, s.sequence, s.micro, s.micro_batches, s.ranks, s.zero_stage,
       s.tied, s.bf16, s.activations.runs.empty() ? 0 : static_cast<int>(s.activations.runs[0].policy),
-      s.activations.runs.size(), s.activations.layers_per_checkpoint, s.activations.partition_activations, s.tp,
-      s.bucket_elements, s.pp, s.virtual_stages, Name(s.schedule), s.partition, s.offload_optimizer, s.offload_param);
+      s.activations.runs.size(), s.activations.layers_per_checkpoint, s.activations.partition_activations,
+      s.activations.cpu_checkpointing, s.tp, s.bucket_elements, s.pp, s.virtual_stages, Name(s.schedule), s.partition,
+      s.offload_optimizer, s.offload_param);
 }
 
 inline std::vector<CompiledProgram> CompileAll(const Plan& plan, ProgramKind kind, int max_unjoined_frees = 2) {

@@ -79,6 +79,12 @@ const Policy kPolicies[] = {
     {"first_of_stage", {.runs = {{Recompute::kFull, 1}}, .of_each_stage = true}},
     {"two_checkpoints_partitioned",
      {.runs = {{Recompute::kFull, 0}}, .number_checkpoints = 2, .partition_activations = true}},
+    {"on_the_host", {.runs = {{Recompute::kFull, 3}, {Recompute::kCheap, 0}}, .cpu_checkpointing = true}},
+    {"pairs_partitioned_on_the_host",
+     {.runs = {{Recompute::kFull, 0}},
+      .layers_per_checkpoint = 2,
+      .partition_activations = true,
+      .cpu_checkpointing = true}},
 };
 
 enum class Type { kFp64, kFp32, kBf16 };

@@ -137,6 +137,22 @@ TEST(Memory, PartitionedInputsAreDividedByTp) {
   EXPECT_EQ(parts.traffic.tensor_parallel - whole.traffic.tensor_parallel, layers * boundary * (tp - 1) / tp);
 }
 
+TEST(Memory, InputsOnTheHostLeaveTheDevice) {
+  const ModelSpec model = NamedModel("gpt-1.3b");
+  const int64_t boundary = 1024 * 2048 * 2, layers = 24;
+  RecomputeConfig activations{.runs = {{Recompute::kFull, 0}}};
+  const Plan device = Accounted(model, activations);
+  activations.cpu_checkpointing = true;
+  const Plan host = Accounted(model, activations);
+  EXPECT_EQ(host.memory.host.arena, layers * boundary);
+  EXPECT_EQ(host.traffic.down, layers * boundary);
+  EXPECT_EQ(host.traffic.up, layers * boundary);
+  // A few stay: of the layer at work, and on their way.
+  EXPECT_GE(device.memory.arena - host.memory.arena, (layers - 5) * boundary);
+  activations.partition_activations = true;
+  EXPECT_EQ(Accounted(model, activations, 4).memory.host.arena, layers * boundary / 4);
+}
+
 TEST(Memory, AccumulationDoesNotGrowTheArena) {
   for (int stage = 0; stage <= 3; ++stage) {
     const int64_t one = Accounted(NamedModel("gpt-1.3b"), stage, 8, 1).memory.total();

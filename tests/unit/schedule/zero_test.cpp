@@ -22,8 +22,8 @@ using testing::SmallPlan;
 std::string UnitName(int unit) { return unit == 0 ? "E" : unit == 3 ? "H" : fmt::format("B{}", unit - 1); }
 
 std::string Short(const BufferKey& key) {
-  static const std::vector<std::string> kLetters = {"w",  "p", "s",  "hs", "hst", "st", "t",  "G", "x",
-                                                    "xp", "a", "dx", "d",  "g",   "r",  "ws", "hw"};
+  static const std::vector<std::string> kLetters = {"w",  "p", "s",  "hs", "hst", "st", "t",  "G",  "x",
+                                                    "xp", "a", "dx", "d",  "g",   "r",  "ws", "hw", "hx"};
   std::string text = kLetters[static_cast<size_t>(key.kind)];
   if (key.slot != 0) text += std::to_string(key.slot);
   if (key.unit >= 0) text += "[" + UnitName(key.unit) + "]";
@@ -193,6 +193,18 @@ TEST(Zero, KeptInputsArePartsOfTheTpRanks) {
                            "Recompute B1 0 compute reads w[B1] x1[B0] writes a[B1]"}) {
     EXPECT_NE(std::ranges::find(lines, line), lines.end()) << line;
   }
+  small.activations.cpu_checkpointing = true;
+  const std::vector<std::string> host = Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  for (const char* line : {"CopyDown B0 0 down reads xp[B0] writes hx[B0] frees xp[B0]",
+                           "CopyUp E 0 up reads hx[E] writes xp1[E] frees hx[E]",
+                           "TpGather B0 0 compute tp reads xp1[B0] writes x1[B0] frees xp1[B0]"}) {
+    EXPECT_NE(std::ranges::find(host, line), host.end()) << line;
+  }
+  // One comes back while the layer after it is at work.
+  const auto place = [&](const char* start) {
+    return std::ranges::find_if(host, [&](const std::string& line) { return line.starts_with(start); }) - host.begin();
+  };
+  EXPECT_LT(place("CopyUp E 0"), place("Recompute B1"));
   small.sequence_parallel = true;
   EXPECT_FALSE(PlanOf(small).partition_boundaries) << "each rank has its share already";
 }
