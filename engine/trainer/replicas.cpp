@@ -58,7 +58,7 @@ std::vector<int64_t> ReplicaCheck::Checksums() const {
     const at::Tensor& weights = parts_[static_cast<size_t>(i)].weights;
     kernels::Checksum(weights, (weights.device() == there.device() ? there : here).narrow(0, i, 1));
   }
-  const at::Tensor sums = there.cpu() + here;
+  const at::Tensor sums = at::add(there.cpu(), here);
   const auto* values = sums.const_data_ptr<int64_t>();
   return {values, values + count};
 }

@@ -18,8 +18,8 @@ namespace {
 using testing::Backend;
 using testing::Folder;
 
-std::unique_ptr<Store> Make(const std::filesystem::path& folder, Backend backend, int64_t bytes) {
-  return Store::Create({.folder = folder, .rank = 2, .aio = {.block_size = 65536}, .backend = backend},
+std::unique_ptr<StateStore> Make(const std::filesystem::path& folder, Backend backend, int64_t bytes) {
+  return StateStore::Create({.folder = folder, .rank = 2, .aio = {.block_size = 65536}, .backend = backend},
                        std::span(&bytes, 1));
 }
 
