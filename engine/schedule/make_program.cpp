@@ -561,13 +561,17 @@ class ProgramBuilder {
     GuardShards();
   }
 
-  // What the next Program puts into the arena waits for StepState: so the last CopyDown of a shard counts as its
-  // writer.
+  // What the next Program puts into an arena waits for StepState: so the last CopyDown of a shard counts as its writer,
+  // and where the next Program's kept inputs take the place of updated weights on the host the last CopyUp of these.
   void GuardShards() {
-    const auto last = std::ranges::find_if(
-        program_.instructions.rbegin(), program_.instructions.rend(),
-        [](const Instruction& i) { return i.op == Op::kCopyDown && i.micro_batch < 0 && !i.frees.empty(); });
-    if (last != program_.instructions.rend()) last->writes.push_back(kState);
+    const auto guard = [&](Op op) {
+      const auto last = std::ranges::find_if(
+          program_.instructions.rbegin(), program_.instructions.rend(),
+          [op](const Instruction& i) { return i.op == op && i.micro_batch < 0 && !i.frees.empty(); });
+      if (last != program_.instructions.rend()) last->writes.push_back(kState);
+    };
+    guard(Op::kCopyDown);
+    if (plan_.boundaries_on_host) guard(Op::kCopyUp);
   }
 
   // Of all buckets before any is updated: while one's norms travel, the next one's are made.

@@ -397,7 +397,7 @@ TEST(DataEfficiencySection, DynamicBatchingIsRead) {
   EXPECT_EQ(2, c.dynamic_batching.min_batch_size);
   EXPECT_EQ(64, c.dynamic_batching.max_batch_size);
   EXPECT_EQ(PickingOrder::kRandom, c.dynamic_batching.sequence_picking_order);
-  EXPECT_TRUE(Has(r, Severity::kNotice, "CFG010", "data_efficiency.data_sampling.dynamic_batching.metrics_path"));
+  EXPECT_TRUE(Has(r, Severity::kNotice, "CFG010", "data_efficiency.data_sampling.dynamic_batching"));
 }
 
 TEST(DataEfficiencySection, DynamicBatchingIsChecked) {
