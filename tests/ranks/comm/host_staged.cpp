@@ -3,8 +3,6 @@
 #include "engine/comm/host_staged.h"
 
 #include <ATen/ops/zeros.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +14,6 @@
 
 #include "engine/base/error.h"
 #include "tests/ranks/comm/operations.h"
-#include "tests/support/run_ranks.h"
 #include "tests/support/run_threads.h"
 #include "tests/support/thread_device.h"
 
@@ -82,16 +79,6 @@ TEST(HostStaged, LongTensorsGoInParts) {
 
 TEST(HostStaged, SixteenBitSumsRoundOnce) {
   EXPECT_EQ("", RunThreadRanks(3, [](ThreadRank& self) { CheckSixteenBitSums(*Stage(self, "dp0")); }));
-}
-
-TEST(HostStaged, OverGlooProcesses) {
-  EXPECT_EQ("", RunRanks(2, 120, [](RankContext& ctx) {
-              const auto dp = Stage(ctx.MakeGloo("dp0"), {}, 4096);
-              ThreadStream stream;
-              CheckReductions(*dp, 1021, at::kFloat);
-              CheckCopies(*dp, 1021, at::kBFloat16);
-              dp->Barrier();
-            }));
 }
 
 // A long sequence of operations, enqueued without a wait, on groups and streams in turn.
@@ -169,16 +156,16 @@ class Sequence {
 };
 
 TEST(HostStagedOrder, TwoGroupsOnTwoStreamsWithRandomDelays) {
-  for (uint32_t seed = 1; seed <= 3; ++seed) {
+  for (uint32_t seed = 1; seed <= 2; ++seed) {
     for (const int64_t staging_bytes : {int64_t{96}, kStagingBytes}) {
       EXPECT_EQ("", RunThreadRanks(3, [&](ThreadRank& self) {
-                  const ThreadDeviceOptions options{.max_delay = std::chrono::microseconds(300),
+                  const ThreadDeviceOptions options{.max_delay = std::chrono::microseconds(200),
                                                     .seed = seed * 10 + static_cast<uint32_t>(self.rank)};
                   std::array<ThreadStream, 2> streams;
                   const auto dp = Stage(self, "dp0", options, staging_bytes), tp = Stage(self, "tp0", options);
                   Sequence on_dp(*dp, seed), on_tp(*tp, seed + 100);
                   std::mt19937 order(seed + 200);  // of groups and streams: the same on every rank
-                  for (int i = 0; i < 40; ++i) {
+                  for (int i = 0; i < 30; ++i) {
                     ThreadStream& stream = streams[order() % 2];
                     order() % 2 == 0 ? on_dp.Next(&stream) : on_tp.Next(&stream);
                   }
@@ -194,10 +181,10 @@ TEST(HostStagedOrder, EachRankUsesStreamsAsItLikes) {
   EXPECT_EQ("", RunThreadRanks(3, [](ThreadRank& self) {
               const auto seed = static_cast<uint32_t>(self.rank);
               std::array<ThreadStream, 2> streams;
-              const auto dp = Stage(self, "dp0", {.max_delay = std::chrono::microseconds(300), .seed = seed + 1});
+              const auto dp = Stage(self, "dp0", {.max_delay = std::chrono::microseconds(200), .seed = seed + 1});
               Sequence sequence(*dp, 5);
               std::mt19937 own(seed);
-              for (int i = 0; i < 40; ++i) sequence.Next(&streams[own() % 2]);
+              for (int i = 0; i < 30; ++i) sequence.Next(&streams[own() % 2]);
               for (ThreadStream& stream : streams) stream.Drain();
               sequence.Check();
             }));
@@ -206,7 +193,7 @@ TEST(HostStagedOrder, EachRankUsesStreamsAsItLikes) {
 TEST(HostStagedOrder, WithoutWaitsOfStreamsTheCallWaits) {
   EXPECT_EQ("", RunThreadRanks(2, [](ThreadRank& self) {
               ThreadStream stream;
-              const auto dp = Stage(self, "dp0", {.streams_wait = false, .max_delay = std::chrono::microseconds(300)});
+              const auto dp = Stage(self, "dp0", {.streams_wait = false, .max_delay = std::chrono::microseconds(200)});
               Sequence sequence(*dp, 6);
               for (int i = 0; i < 30; ++i) sequence.Next(&stream);
               stream.Drain();
@@ -331,13 +318,13 @@ TEST(HostStagedFaults, HNG_05_ATimeoutEndsTheGroup) {
 TEST(HostStagedFaults, AbortFromAnotherThreadRaisesEveryFlag) {
   for (const bool sleeps : {false, true}) {  // before the worker waits for the peer, and while
     EXPECT_EQ("", RunThreadRanks(2, [&](ThreadRank& self) {
-                const Operands operands;
+                const Operands operands, others;
                 ThreadStream first, second;
                 const auto dp = Stage(self, "dp0"), tp = Stage(self, "tp0");
                 if (self.rank == 1) return;
                 for (int i = 0; i < 4; ++i) {
                   Enqueue(*dp, operands, i, i % 2 == 0 ? &first : &second);
-                  Enqueue(*tp, operands, i, i % 2 == 0 ? &second : &first);
+                  Enqueue(*tp, others, i, i % 2 == 0 ? &second : &first);
                 }
                 std::thread aborter([&] {
                   if (sleeps) std::this_thread::sleep_for(milliseconds(50));
@@ -386,22 +373,6 @@ TEST(HostStagedFaults, AnAbortWhileItsCopyDownIsHeldUp) {
               held.unlock();
               stream.Drain();
             }));
-}
-
-TEST(HostStagedFaults, AKilledProcessIsNamed) {
-  const std::string failed = RunRanks(2, 60, [](RankContext& ctx) {
-    const auto dp = Stage(ctx.MakeGloo("dp0", milliseconds(50'000)));
-    const Operands operands;
-    ThreadStream stream;
-    dp->Barrier();
-    if (ctx.rank == 1) kill(getpid(), SIGKILL);
-    Enqueue(*dp, operands, 0, &stream);
-    stream.Drain();
-    const std::string text = Found(*dp);
-    EXPECT_TRUE(Contains(text, "COM014") && Contains(text, "all_reduce #1 fp32[8]")) << text;
-    EXPECT_TRUE(Contains(text, "or ended: rank 1")) << text;
-  });
-  EXPECT_EQ(failed, "rank 1 killed by signal 9 (Killed)\n");
 }
 
 #ifndef TRIREME_HAS_CUDA
