@@ -134,6 +134,7 @@ void PrintHostMemory(const Plan& plan) {
   MemoryRow("moments", h.moments, "own");
   MemoryRow("staging", h.arena, "weights of a few units on their way to the device");
   MemoryRow("total", h.total(), fmt::format("{} bytes", FormatCount(h.total())));
+  MemoryRow("on disk", h.disk, "in files of nvme_path");
 }
 
 void PrintMemory(const Plan& plan) {

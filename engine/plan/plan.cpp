@@ -274,6 +274,8 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   if (zero.offload_optimizer.device != OffloadDevice::kNone && plan.zero_stage >= 1) {
     PlaceOptimizer(plan, zero.offload_optimizer.ratio);
   }
+  plan.optimizer_on_disk = zero.offload_optimizer.device == OffloadDevice::kNvme;
+  plan.weights_on_disk = zero.offload_param.device == OffloadDevice::kNvme;
   plan.pin_memory = zero.offload_optimizer.pin_memory && zero.offload_param.pin_memory;
   plan.num_parameters = NumParameters(model);
   if (!inputs.own_units.empty()) CountOwnParameters(plan);

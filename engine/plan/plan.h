@@ -98,6 +98,7 @@ struct MemoryAccount {
   struct Host {
     int64_t weights = 0, master_weights = 0, moments = 0, gradients = 0;  // persistent
     int64_t arena = 0;                                                    // what is on its way to the device
+    int64_t disk = 0;                                                     // in files: no part of the total
     int64_t total() const { return weights + master_weights + moments + gradients + arena; }
   } host;  // offloaded
 };
@@ -136,6 +137,8 @@ struct Plan {
   bool separate_master = false;  // compute and master types differ
   bool weights_on_host = false;  // offload_param: own shards of the weights
   bool pin_memory = true;        // what is offloaded lies in page-locked memory
+  // Of what is offloaded, masters and moments, or weights, in a file instead of memory (device nvme).
+  bool optimizer_on_disk = false, weights_on_disk = false;
   Recompute recompute = Recompute::kNone;
   double hidden_dropout = 0;
   bool sequence_parallel = false;  // only where tp_size > 1

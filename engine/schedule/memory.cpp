@@ -15,13 +15,17 @@ MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
   const int pp_rank = plan.topology.CoordinateOf(program.rank).pp_rank;
   for (const int unit : plan.UnitsOf(pp_rank)) {
     const auto bytes = [&](BufferKind kind) { return BufferBytes(plan, {kind, static_cast<int16_t>(unit), 0, -1, 0}); };
-    (plan.weights_on_host ? memory.host.weights : memory.weights) += bytes(BufferKind::kWeights);
+    (plan.weights_on_disk   ? memory.host.disk
+     : plan.weights_on_host ? memory.host.weights
+                            : memory.weights) += bytes(BufferKind::kWeights);
     memory.gradients += bytes(BufferKind::kGradientSum);
     const int64_t own = plan.OwnElements(unit) * master_size, masters = plan.HasMaster(unit) ? own : 0;
     if (plan.OptimizerOnHost(unit)) {
       memory.host.gradients += bytes(BufferKind::kHostGradient);
-      memory.host.moments += own * plan.moments_per_element;
-      memory.host.master_weights += masters;
+      const int64_t moments = own * plan.moments_per_element;
+      memory.host.moments += plan.optimizer_on_disk ? 0 : moments;
+      memory.host.master_weights += plan.optimizer_on_disk ? 0 : masters;
+      memory.host.disk += plan.optimizer_on_disk ? moments + masters : 0;
     } else {
       memory.moments += own * plan.moments_per_element;
       memory.master_weights += masters;
@@ -117,8 +121,8 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
   const auto both = [&](int64_t TrafficAccount::*kind) {
     return per_step.*kind + per_micro_batch.*kind / micro_batches * plan.batch.num_micro_batches;
   };
-  return {both(&TrafficAccount::gather), both(&TrafficAccount::reduce), both(&TrafficAccount::transfer),
-          both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down), both(&TrafficAccount::up)};
+  return {both(&TrafficAccount::gather),          both(&TrafficAccount::reduce), both(&TrafficAccount::transfer),
+          both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down),   both(&TrafficAccount::up)};
 }
 
 // From here on the arena repeats: a pipeline must have filled up, and its virtual stages need whole groups.

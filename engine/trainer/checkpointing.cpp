@@ -32,10 +32,6 @@ std::vector<SavedState> StatesOf(const Plan& plan, const OptimizerConfig& optimi
   return states;
 }
 
-const at::Tensor& TensorOf(const RankState& state, int unit, size_t index) {
-  return index == 0 ? state.masters(unit) : state.moment(unit, static_cast<int>(index) - 1);
-}
-
 // The part of the logical tensor that a tp rank holds, in the order in which it holds it, and in that the slice.
 checkpoint::Region RegionOf(const OwnedSlice& slice, int tp_rank) {
   const ParameterSpec& parameter = slice.segment->parameter;
@@ -78,12 +74,16 @@ void AddParts(checkpoint::RankWriter& writer, const RankState& state, const Opti
   for (size_t s = 0; s < states.size(); ++s) {
     for (const int u : state.held_units()) {
       if (!Saves(state, u)) continue;
-      const at::Tensor flat = TensorOf(state, u, s);
-      const auto fill = [flat](int64_t byte_begin, std::span<std::byte> out) {
-        const at::Tensor bytes = flat.view(at::kByte).narrow(0, byte_begin, static_cast<int64_t>(out.size())).cpu();
+      // What is on a disk is read once a unit, and kept while the unit is written.
+      const auto flat = std::make_shared<at::Tensor>();
+      const auto fill = [flat, &state, u, s](int64_t byte_begin, std::span<std::byte> out) {
+        if (!flat->defined()) *flat = state.OptimizerState(u, static_cast<int>(s));
+        const int64_t count = static_cast<int64_t>(out.size());
+        const at::Tensor bytes = flat->view(at::kByte).narrow(0, byte_begin, count).cpu();
         std::copy_n(static_cast<const std::byte*>(bytes.const_data_ptr()), out.size(), out.data());
+        if (byte_begin + count == static_cast<int64_t>(flat->nbytes())) flat->reset();
       };
-      writer.AddPart(states[s].name, states[s].dtype, flat.numel(), fill, slabs[static_cast<size_t>(u)]);
+      writer.AddPart(states[s].name, states[s].dtype, state.own_elements(u), fill, slabs[static_cast<size_t>(u)]);
     }
   }
 }
@@ -235,10 +235,16 @@ void LoadTensors(RankState& state, const OptimizerConfig& optimizer, const Check
   std::vector<std::string> names;
   for (const SavedState& saved : states) names.emplace_back(saved.name);
   RequireShapes(state.plan(), reader, names);
-  for (const OwnedSlice& slice : state.OwnedSlices()) {
+  const std::vector<OwnedSlice> slices = state.OwnedSlices();
+  for (const int u : state.held_units()) {
     for (size_t s = 0; s < states.size(); ++s) {
-      ReadSlice(reader, slice, state.tp_rank(), slice.segment->parameter.name, states[s].name, states[s].dtype,
-                TensorOf(state, slice.unit, s).narrow(0, slice.own_begin, slice.count));
+      const at::Tensor flat = state.OptimizerState(u, static_cast<int>(s));
+      for (const OwnedSlice& slice : slices) {
+        if (slice.unit != u) continue;
+        ReadSlice(reader, slice, state.tp_rank(), slice.segment->parameter.name, states[s].name, states[s].dtype,
+                  flat.narrow(0, slice.own_begin, slice.count));
+      }
+      state.SetOptimizerState(u, static_cast<int>(s), flat);
     }
   }
   state.SetWeightsFromMasters();

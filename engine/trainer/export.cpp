@@ -19,8 +19,8 @@ using checkpoint::HuggingFaceWriter;
 at::Tensor WholeUnit(const RankState& state, Communicator& dp, int unit, bool masters) {
   const int stage = state.plan().effective_zero_stage;
   if (!masters && stage < 3) return state.weights(unit);
-  const at::Tensor& own = masters ? state.masters(unit) : state.own_weights(unit);
-  if (stage == 0) return own;
+  const at::Tensor own = (masters ? state.OptimizerState(unit, 0) : state.own_weights(unit)).to(state.device());
+  if (stage == 0 || dp.size() == 1) return own;
   const at::Tensor whole = at::empty({own.numel() * dp.size()}, own.options());
   dp.AllGather(own, whole);
   Synchronise(state.device());
@@ -40,9 +40,10 @@ std::vector<at::Tensor> PartsOfUnit(const RankState& state, RankWorld& world, Co
   std::vector<at::Tensor> parts;
   for (int tp_rank = 0; tp_rank < topology.tp_size; ++tp_rank) {
     const int root = topology.RankOf({holder, 0, tp_rank});
-    parts.push_back(world.rank == root ? own
-                                       : at::empty({plan.units[static_cast<size_t>(unit)].padded_elements},
-                                                   at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(state.device())));
+    parts.push_back(world.rank == root
+                        ? own
+                        : at::empty({plan.units[static_cast<size_t>(unit)].padded_elements},
+                                    at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(state.device())));
     world.world->Broadcast(parts.back(), root);
     Synchronise(state.device());
     world.world->CheckHealth();

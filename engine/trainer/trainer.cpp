@@ -72,7 +72,10 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   TRIREME_CHECK(mixed.ok(), mixed.problems.empty() ? "" : mixed.problems.front());
   AccountMemory(plan_);
   if (setup_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
-  state_ = std::make_unique<RankState>(plan_, world_.rank, world_.device);
+  const ZeroConfig& zero = setup_.config.zero_optimization;
+  const StateFiles files{{zero.offload_optimizer.nvme_path, zero.offload_optimizer.buffer_count, setup_.config.aio},
+                         zero.offload_param.nvme_path};
+  state_ = std::make_unique<RankState>(plan_, world_.rank, world_.device, RankState::Use::kTraining, files);
   kernels::InitStepState(state_->step_state(), InitialLossScale(setup_.config),
                          LossScalingOf(setup_.config).hysteresis);
   updater_ =

@@ -1,11 +1,16 @@
 #include "engine/zero/host_memory.h"
 
 #include <ATen/ops/from_blob.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
@@ -61,6 +66,28 @@ at::Tensor HostFlat(int64_t elements, at::ScalarType type, bool pinned) {
     munmap(at, bytes);
   };
   return at::from_blob(memory, {elements}, free, at::TensorOptions().dtype(type));
+}
+
+at::Tensor FileFlat(int64_t elements, at::ScalarType type, const std::string& folder) {
+  const size_t bytes = static_cast<size_t>(std::max<int64_t>(elements, 1)) * c10::elementSize(type);
+  const auto fail = [&](int error) {
+    throw Error(ErrorCode::kEnvironment, "ZER002",
+                fmt::format("no file of {} for offloaded weights: {}", FormatBytes(static_cast<int64_t>(bytes)),
+                            std::strerror(error)),
+                folder, "free space there, or name another folder in offload_param.nvme_path");
+  };
+  std::string name = folder + "/trireme-weights-XXXXXX";
+  const int file = mkstemp(name.data());
+  if (file < 0) fail(errno);
+  unlink(name.c_str());
+  // All of its room now, so that the run cannot end for lack of it.
+  const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  void* memory = error == 0 ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+  const int problem = error != 0 ? error : errno;
+  close(file);
+  if (memory == MAP_FAILED) fail(problem);
+  return at::from_blob(
+      memory, {elements}, [bytes](void* at) { munmap(at, bytes); }, at::TensorOptions().dtype(type));
 }
 
 }  // namespace trireme

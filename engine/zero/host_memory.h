@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 
 namespace trireme {
 
@@ -14,5 +15,10 @@ namespace trireme {
 // once where there is none to be had. On a build without CUDA memory is plain. Throws Error{kEnvironment, ZER001} where
 // the system has no memory left.
 at::Tensor HostFlat(int64_t elements, at::ScalarType type, bool pinned);
+
+// The same in a file of `folder`, which has no name and goes with the last view (offload_param.device nvme): the system
+// keeps in memory what it has room for. Never page-locked. Throws Error{kEnvironment, ZER002} where the folder has no
+// such room.
+at::Tensor FileFlat(int64_t elements, at::ScalarType type, const std::string& folder);
 
 }  // namespace trireme

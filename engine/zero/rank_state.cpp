@@ -72,7 +72,7 @@ int64_t LogicalElements(const Segment& segment, int tp_rank) {
 
 }  // namespace
 
-RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
+RankState::RankState(const Plan& plan, int rank, at::Device device, Use use, const StateFiles& files)
     : plan_(plan),
       place_(plan.topology.CoordinateOf(rank)),
       held_units_(plan.UnitsOf(place_.pp_rank)),
@@ -87,22 +87,28 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
       decay_runs_(plan.units.size()),
       norm_ranges_(plan.units.size()) {
   const int stage = plan.effective_zero_stage;
+  if (plan.optimizer_on_disk) file_ = std::make_unique<OptimizerFile>(plan, rank, files.optimizer);
   for (const int u : held_units_) {
     const size_t at = static_cast<size_t>(u);
     const UnitLayout& unit = plan.units[static_cast<size_t>(u)];
     const int64_t begin = own_begin(u), own = own_elements(u);
     const bool whole_weights = stage < 3, whole_gradients = stage < 2;
     const bool on_host = plan.OptimizerOnHost(u);
-    weights_[at] = Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, plan.weights_on_host);
+    weights_[at] = plan.weights_on_disk
+                       ? FileFlat(own, ScalarTypeOf(plan.dtypes.compute), files.weights)
+                       : Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, plan.weights_on_host);
     own_weights_[at] = whole_weights ? weights_[at].narrow(0, begin, own) : weights_[at];
-    masters_[at] = plan.HasMaster(u) ? Flat(own, plan.dtypes.master, on_host) : own_weights_[at];
+    if (!OnDisk(u, 0)) {
+      masters_[at] = plan.HasMaster(u) ? Flat(own, plan.dtypes.master, on_host) : own_weights_[at];
+    }
     decay_runs_[at] = MakeDecayRuns(unit, begin, own);
     if (!IsTiedCopy(u)) norm_ranges_[at] = MakeNormRanges(plan, unit, place_, begin, own);
     if (use == Use::kWeightsOnly) continue;
     gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, /*on_host=*/false);
     if (on_host) host_gradients_[at] = Flat(own, plan.dtypes.accumulate, on_host);
     own_gradients_[at] = whole_gradients ? gradients_[at].narrow(0, begin, own) : gradients_[at];
-    for (int k = 0; k < plan.moments_per_element; ++k) moments_[at].push_back(Flat(own, plan.dtypes.master, on_host));
+    for (int k = 0; file(u) == nullptr && k < plan.moments_per_element; ++k)
+      moments_[at].push_back(Flat(own, plan.dtypes.master, on_host));
   }
   step_state_ = at::zeros({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).device(device));
   kernels::InitStepState(step_state_, /*loss_scale=*/1);
@@ -157,14 +163,27 @@ void RankState::InitialiseWeights(uint64_t seed) {
 
 void RankState::SetMastersFromWeights() {
   for (const int u : held_units_) {
-    if (plan_.HasMaster(u)) CopyBetween(own_weights(u), masters(u));
+    if (!plan_.HasMaster(u)) continue;
+    const at::Tensor masters = OnDisk(u, 0) ? at::empty({own_elements(u)}, ScalarTypeOf(plan_.dtypes.master))
+                                            : masters_[static_cast<size_t>(u)];
+    CopyBetween(own_weights(u), masters);
+    SetOptimizerState(u, 0, masters);
   }
 }
 
 void RankState::SetWeightsFromMasters() {
   for (const int u : held_units_) {
-    if (plan_.HasMaster(u)) CopyBetween(masters(u), own_weights(u));
+    if (plan_.HasMaster(u)) CopyBetween(OptimizerState(u, 0), own_weights(u));
   }
+}
+
+at::Tensor RankState::OptimizerState(int u, int state) const {
+  if (OnDisk(u, state)) return file(u)->Read(u, state - (plan_.HasMaster(u) ? 0 : 1));
+  return state == 0 ? masters(u) : moment(u, state - 1);
+}
+
+void RankState::SetOptimizerState(int u, int state, const at::Tensor& values) const {
+  if (OnDisk(u, state)) file(u)->Write(u, state - (plan_.HasMaster(u) ? 0 : 1), values);
 }
 
 std::vector<OwnedSlice> RankState::OwnedSlices() const {
@@ -191,7 +210,7 @@ int64_t RankState::Bytes(bool on_host) const {
   for (const int u : held_units_) {
     const size_t at = static_cast<size_t>(u);
     const bool updated_on_host = plan_.OptimizerOnHost(u);
-    add(plan_.weights_on_host, weights_[at]);
+    if (!plan_.weights_on_disk) add(plan_.weights_on_host, weights_[at]);
     add(false, gradients_[at]);
     add(true, host_gradients_[at]);
     if (plan_.HasMaster(u)) add(updated_on_host, masters_[at]);

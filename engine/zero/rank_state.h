@@ -7,11 +7,14 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/kernels/scalar_type.h"
 #include "engine/plan/plan.h"
+#include "engine/zero/optimizer_file.h"
 
 namespace trireme {
 
@@ -31,11 +34,18 @@ struct OwnedSlice {
   int64_t own_begin = 0;   // element of the own part
 };
 
+// Where states lie that are offloaded to NVMe (offload_optimizer, offload_param, aio).
+struct StateFiles {
+  OptimizerFileOptions optimizer = {};
+  std::string weights = {};  // folder
+};
+
 class RankState {
  public:
   enum class Use { kTraining, kWeightsOnly };  // kWeightsOnly: no gradients, no moments
-  // Allocates everything that the plan calls persistent on world rank `rank`, zero-filled.
-  RankState(const Plan& plan, int rank, at::Device device, Use use = Use::kTraining);
+  // Allocates everything that the plan calls persistent on world rank `rank`, zero-filled. `files`: where the plan has
+  // states on a disk.
+  RankState(const Plan& plan, int rank, at::Device device, Use use = Use::kTraining, const StateFiles& files = {});
 
   // Initial values by logical name, equal in every layout (none for Init::kGiven); master weights are the rounded
   // weights, as DeepSpeed has them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
@@ -61,6 +71,8 @@ class RankState {
     return weights_[static_cast<size_t>(u)];
   }  // compute type, whole or own (ZeRO 3)
   const at::Tensor& own_weights(int u) const { return own_weights_[static_cast<size_t>(u)]; }  // view of weights
+  // Masters and moments are undefined where the unit's optimizer is on a disk: file() holds them there, and
+  // OptimizerState reads them.
   const at::Tensor& masters(int u) const {
     return masters_[static_cast<size_t>(u)];
   }  // own; own_weights where the plan has no master (Plan::HasMaster)
@@ -73,6 +85,12 @@ class RankState {
   const at::Tensor& own_gradient(int u) const {
     return own_gradients_[static_cast<size_t>(u)];
   }  // view of gradient_sum
+  OptimizerFile* file(int u) const { return file_ != nullptr && file_->Holds(u) ? file_.get() : nullptr; }
+  // State 0: masters (the own weights where the plan has none), 1, ..: moments. The tensor itself, or a copy of what is
+  // on a disk, which SetOptimizerState writes back; for others that does nothing.
+  at::Tensor OptimizerState(int u, int state) const;
+  void SetOptimizerState(int u, int state, const at::Tensor& values) const;
+  bool OnDisk(int u, int state) const { return file(u) != nullptr && (state > 0 || plan_.HasMaster(u)); }
   // Of units whose optimizer is offloaded: the own gradient on the host, accumulation type.
   const at::Tensor& host_gradient(int u) const { return host_gradients_[static_cast<size_t>(u)]; }
   const at::Tensor& step_state() const { return step_state_; }
@@ -101,6 +119,7 @@ class RankState {
   std::vector<std::vector<DecayRun>> decay_runs_;
   std::vector<std::vector<ElementRange>> norm_ranges_;
   at::Tensor step_state_;
+  std::unique_ptr<OptimizerFile> file_;
 };
 
 }  // namespace trireme

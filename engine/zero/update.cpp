@@ -32,6 +32,7 @@ Updater::Updater(const OptimizerConfig& optimizer, const SchedulerConfig& schedu
 }
 
 void Updater::Update(const RankState& state, int unit, const at::Tensor& step_state, const at::Tensor& made) const {
+  if (state.file(unit) != nullptr) return UpdateOnDisk(state, unit, step_state, made);
   const bool on_host = state.plan().OptimizerOnHost(unit);
   const Tables& tables = on_host ? host_ : device_;
   // On the host one pass makes masters and weights; but a skipped update writes neither. The device does not know at
@@ -40,21 +41,58 @@ void Updater::Update(const RankState& state, int unit, const at::Tensor& step_st
   const at::Tensor rounded = casts ? at::Tensor() : made.defined() ? made : Rounded(state, unit);
   const at::Tensor& gradient = on_host ? state.host_gradient(unit) : state.own_gradient(unit);
   for (const DecayRun& run : state.decay_runs(unit)) {
-    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, run.begin, run.count); };
-    const double decay = run.decay ? optimizer_.weight_decay : 0;
-    const at::Tensor weights = rounded.defined() ? part(rounded) : at::Tensor();
-    if (optimizer_.type == OptimizerType::kSgd) {
-      const at::Tensor momentum = optimizer_.momentum != 0 ? part(state.moment(unit, 0)) : at::Tensor();
-      kernels::SgdUpdate(part(state.masters(unit)), momentum, part(gradient), weights, step_state,
-                         tables.learning_rates,
-                         {optimizer_.momentum, optimizer_.dampening, optimizer_.nesterov, decay});
-    } else {
-      kernels::AdamUpdate(part(state.masters(unit)), part(state.moment(unit, 0)), part(state.moment(unit, 1)),
-                          part(gradient), weights, step_state, tables.learning_rates, tables.betas,
-                          {optimizer_.eps, decay, optimizer_.decoupled_weight_decay, optimizer_.bias_correction});
+    const auto cut = [&](const at::Tensor& flat) { return flat.narrow(0, run.begin, run.count); };
+    Part part{cut(state.masters(unit)),
+              cut(gradient),
+              rounded.defined() ? cut(rounded) : at::Tensor(),
+              {},
+              run.decay ? optimizer_.weight_decay : 0};
+    for (int k = 0; k < state.plan().moments_per_element; ++k) {
+      part.moments[static_cast<size_t>(k)] = cut(state.moment(unit, k));
     }
+    Apply(part, step_state, tables);
   }
   if (casts) kernels::CastCopy(state.masters(unit), made);
+}
+
+// The same, chunk by chunk: what does not lie in the file is cut to the chunk.
+void Updater::UpdateOnDisk(const RankState& state, int unit, const at::Tensor& step_state,
+                           const at::Tensor& made) const {
+  const bool skip = step_state.const_data_ptr<double>()[kSkip] != 0, has_master = state.OnDisk(unit, 0);
+  if (skip && !made.defined()) return;
+  const at::Tensor rounded = made.defined() ? made : Rounded(state, unit);
+  state.file(unit)->Stream(unit, /*writes=*/!skip, [&](int64_t first, std::span<const at::Tensor> states) {
+    const int64_t end = first + states.front().numel();
+    if (skip) return kernels::CastCopy(states.front(), made.narrow(0, first, end - first));
+    for (const DecayRun& run : state.decay_runs(unit)) {
+      const int64_t begin = std::max(run.begin, first), count = std::min(run.begin + run.count, end) - begin;
+      if (count <= 0) continue;
+      const auto cut = [&](const at::Tensor& flat) { return flat.narrow(0, begin, count); };
+      const auto of_chunk = [&](size_t at) { return states[at].narrow(0, begin - first, count); };
+      Part part{has_master ? of_chunk(0) : cut(state.masters(unit)),
+                cut(state.host_gradient(unit)),
+                rounded.defined() ? cut(rounded) : at::Tensor(),
+                {},
+                run.decay ? optimizer_.weight_decay : 0};
+      const size_t masters = has_master ? 1 : 0;
+      for (size_t k = 0; k + masters < states.size(); ++k) part.moments[k] = of_chunk(k + masters);
+      Apply(part, step_state, host_);
+    }
+  });
+}
+
+void Updater::Apply(const Part& part, const at::Tensor& step_state, const Tables& tables) const {
+  const at::Tensor &first = part.moments[0], &second = part.moments[1], &rates = tables.learning_rates;
+  switch (optimizer_.type) {
+    case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
+      return kernels::AdamUpdate(
+          part.master, first, second, part.gradient, part.weights, step_state, rates, tables.betas,
+          {optimizer_.eps, part.decay, optimizer_.decoupled_weight_decay, optimizer_.bias_correction});
+    case OptimizerType::kSgd:
+      return kernels::SgdUpdate(part.master, first, part.gradient, part.weights, step_state, rates,
+                                {optimizer_.momentum, optimizer_.dampening, optimizer_.nesterov, part.decay});
+  }
 }
 
 std::span<const char* const> MomentNames(const OptimizerConfig& optimizer) {

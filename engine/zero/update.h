@@ -4,6 +4,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 
 #include "engine/optim/lr_schedule.h"
@@ -31,6 +32,15 @@ class Updater {
   struct Tables {
     at::Tensor learning_rates, betas;
   };
+  // What one call of a rule works on: a run of a unit's own elements.
+  struct Part {
+    at::Tensor master, gradient, weights;
+    std::array<at::Tensor, 2> moments;
+    double decay = 0;
+  };
+  void Apply(const Part& part, const at::Tensor& step_state, const Tables& tables) const;
+  void UpdateOnDisk(const RankState& state, int unit, const at::Tensor& step_state, const at::Tensor& made) const;
+
   Tables device_, host_;
 };
 

@@ -97,10 +97,6 @@ OffloadParamConfig ReadParam(SectionReader& zero) {
 
 // `works`: whether the stage has what is to be offloaded.
 void DropWithoutEffect(SectionReader& zero, const char* key, int stage, bool works, OffloadDevice& device) {
-  if (works && device == OffloadDevice::kNvme) {
-    zero.diagnostics().Error("CFG009", zero.At(key), zero.Path(key), "offload to nvme is not supported yet",
-                             "set the device to \"cpu\"");
-  }
   if (works || device == OffloadDevice::kNone) return;
   device = OffloadDevice::kNone;
   zero.diagnostics().Notice("CFG010", zero.At(key), zero.Path(key),

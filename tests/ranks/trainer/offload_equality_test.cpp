@@ -2,12 +2,23 @@
 // layout without offload, whose update is the same kernel.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <string>
 
 #include "tests/ranks/trainer/trains_alike.h"
 
 namespace trireme::test {
 namespace {
+
+struct Folder {
+  Folder() : path(std::filesystem::temp_directory_path() / ("trireme_offload_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::filesystem::path path;
+};
 
 const Reference& OneRank(bool sgd) {
   static const Reference with_sgd = ReferenceOf({.sgd = true}), with_adamw = ReferenceOf({.sgd = false});
@@ -141,6 +152,67 @@ TEST(Offload, SkippedStepsAreBitwiseThoseWithoutOffload) {
   ExpectBitwise(fp16, fp16);
   fp16.offload_optimizer = 0;
   ExpectBitwise(fp16, fp16);
+}
+
+// States in files are streamed in chunks: bitwise the update in memory, skipped steps and evaluations included.
+TEST(Offload, NvmeIsBitwiseHostMemory) {
+  const Folder temporary;
+  const std::string folder = temporary.path;
+  TinyRun fp16{.world = 2, .zero_stage = 2, .accumulation = 3, .steps = 6, .fp64 = false};
+  fp16.fp16 = true;
+  fp16.initial_scale_power = 8;
+  fp16.inject_overflow = {0, 3};
+  fp16.offload_optimizer = 1;
+  fp16.nvme = folder;
+  ExpectBitwise(fp16, fp16);
+  TinyRun fp64{.world = 2, .zero_stage = 3, .steps = 6, .evaluates = true, .offload_optimizer = 0.3};
+  fp64.offload_param = true;
+  fp64.nvme = folder;
+  ExpectBitwise(fp64, fp64);
+  fp64.offload_optimizer = 1;
+  ExpectBitwise(fp64, fp64);
+  fp64.sgd = true;
+  ExpectBitwise(fp64, fp64);
+}
+
+// Masters and moments are saved from where they are and loaded to where the next run wants them.
+TEST(Offload, CKP_29_ResumesWithOffloadOnAndOff) {
+  const Folder temporary;
+  const std::string folder = temporary.path;
+  const TinyRun whole{.world = 2, .zero_stage = 2, .steps = 6, .fp64 = false, .bf16 = true, .clip = 0.5};
+  const Curve want = Train(whole);
+  struct Place {
+    const char* name;
+    double optimizer;
+    bool param, nvme;
+    int stage;
+  };
+  const Place places[] = {{"none", 0, false, false, 2},
+                          {"host", 1, false, false, 2},
+                          {"disk", 1, false, true, 2},
+                          {"all on the host", 1, true, false, 3},
+                          {"all on the disk", 1, true, true, 3}};
+  const auto run_at = [&](const Place& place) {
+    TinyRun run = whole;
+    run.zero_stage = place.stage;
+    run.offload_optimizer = place.optimizer;
+    run.offload_param = place.param;
+    if (place.nvme) run.nvme = folder;
+    return run;
+  };
+  for (size_t from = 0; from < std::size(places); ++from) {
+    const Place &before = places[from], &after = places[(from + 1) % std::size(places)];
+    SCOPED_TRACE(std::string(before.name) + " to " + after.name);
+    const std::string saved = folder + "/" + std::to_string(from);
+    TinyRun first = run_at(before), rest = run_at(after);
+    first.steps = 3;
+    first.save = rest.load = saved;
+    ASSERT_EQ(Train(first).failed, "");
+    const Curve got = Train(rest);
+    ASSERT_EQ(got.failed, "");
+    EXPECT_EQ(got.losses, std::vector<double>(want.losses.begin() + 3, want.losses.end()));
+    EXPECT_EQ(got.weights, want.weights);
+  }
 }
 
 TEST(Offload, EvaluationsLeaveTrainingAsItIs) {

@@ -42,9 +42,11 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   config.zero_optimization.zero_stage = run.zero_stage;
   config.zero_optimization.reduce_bucket_size = config.zero_optimization.allgather_bucket_size = run.bucket;
   config.zero_optimization.stage3_prefetch_bucket_size = run.bucket;
-  if (run.offload_optimizer > 0) config.zero_optimization.offload_optimizer.device = OffloadDevice::kCpu;
+  const OffloadDevice place = run.nvme.empty() ? OffloadDevice::kCpu : OffloadDevice::kNvme;
+  config.zero_optimization.offload_optimizer.nvme_path = config.zero_optimization.offload_param.nvme_path = run.nvme;
+  if (run.offload_optimizer > 0) config.zero_optimization.offload_optimizer.device = place;
   config.zero_optimization.offload_optimizer.ratio = run.offload_optimizer;
-  if (run.offload_param) config.zero_optimization.offload_param.device = OffloadDevice::kCpu;
+  if (run.offload_param) config.zero_optimization.offload_param.device = place;
   config.gradient_clipping = run.clip;
   config.world_size = run.world;
   config.dp_size = dp;
@@ -89,7 +91,7 @@ void Collect(Trainer& trainer, Weights& weights) {
     std::vector<double>& whole = weights[slice.segment->parameter.name];
     whole.resize(static_cast<size_t>(logical), NAN);
     const at::Tensor part =
-        state.masters(slice.unit).narrow(0, slice.own_begin, slice.count).cpu().to(at::kDouble).contiguous();
+        state.OptimizerState(slice.unit, 0).narrow(0, slice.own_begin, slice.count).cpu().to(at::kDouble).contiguous();
     for (const HeldRun& run : HeldRuns(slice.segment->parameter, state.tp_rank())) {
       const int64_t begin = std::max(run.held_begin, slice.held_begin),
                     end = std::min(run.held_begin + run.count, slice.held_begin + slice.count);

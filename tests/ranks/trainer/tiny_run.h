@@ -34,6 +34,7 @@ struct TinyRun {
   double dropout = 0;
   double offload_optimizer = 0;  // ratio; 0: none
   bool offload_param = false;
+  std::string nvme = {};  // folder: what is offloaded lies there
   at::Device device = at::kCPU;
   // What each communicator of the in-process world is wrapped into; host-staged for a GPU that ranks share.
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> carry = {};
