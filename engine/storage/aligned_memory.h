@@ -1,4 +1,4 @@
-// Memory for transfers of a Store: begins at a multiple of kStorageAlignment, zeroed, freed with the object.
+// Memory for transfers of a StateStore: begins at a multiple of kStorageAlignment, zeroed, freed with the object.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What moves blocks between a file and memory: inside of Store. Two kinds, of one behaviour: io_uring, and threads with
-// pread and pwrite.
+// What moves blocks between a file and memory: inside of StateStore. Two kinds, of one behaviour: io_uring, and threads
+// with pread and pwrite.
 #pragma once
 #include <condition_variable>
 #include <cstddef>

@@ -53,7 +53,7 @@ class ChunkStream {
   using Update = std::function<void(const StreamChunk&)>;
 
   // The store must outlive the stream. Allocates BufferBytes().
-  ChunkStream(Store& store, const StreamOptions& options);
+  ChunkStream(StateStore& store, const StreamOptions& options);
 
   // Calls `update` on the caller's thread for each chunk, read before and written after. Under pipeline_write it
   // returns while chunks are still written; a later Run waits for those that it reads again. Under pipeline_read it
@@ -69,7 +69,7 @@ class ChunkStream {
  private:
   struct Buffer {
     std::byte* memory = nullptr;
-    std::vector<Transfer> reads, writes;
+    std::vector<DiskTransfer> reads, writes;
     std::vector<int> written_sections;
   };
   struct Loading {  // a chunk whose read has begun
@@ -87,7 +87,7 @@ class ChunkStream {
   void Discard();  // what was read ahead
   void Reset();    // waits for everything and forgets what went wrong
 
-  Store* store_;
+  StateStore* store_;
   StreamOptions options_;
   AlignedMemory memory_;
   std::vector<Buffer> buffers_;  // used in turn

@@ -1,4 +1,4 @@
-// The start of a Store: its file, its room on the disk, and how blocks move.
+// The start of a StateStore: its file, its room on the disk, and how blocks move.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -114,7 +114,7 @@ class Trial final : public BlockTarget {
 
 }  // namespace
 
-void Store::OpenEngine(const StoreOptions& options) {
+void StateStore::OpenEngine(const StoreOptions& options) {
   const bool direct = file_bytes_ > 0 && PassPageCache(descriptor_);
   std::string reason = "not asked for";
   if (options.backend != StoreOptions::Backend::kThreads) {
@@ -135,8 +135,8 @@ void Store::OpenEngine(const StoreOptions& options) {
   if (options.wrap_engine) engine_ = options.wrap_engine(std::move(engine_));
 }
 
-std::unique_ptr<Store> Store::Create(const StoreOptions& options, std::span<const int64_t> section_bytes) {
-  std::unique_ptr<Store> store(new Store);
+std::unique_ptr<StateStore> StateStore::Create(const StoreOptions& options, std::span<const int64_t> section_bytes) {
+  std::unique_ptr<StateStore> store(new StateStore);
   store->folder_ = options.folder;
   store->rank_ = options.rank;
   store->block_bytes_ = AlignUp(std::max<int64_t>(1, options.aio.block_size), kStorageAlignment);

@@ -44,7 +44,7 @@ OptimizerFile::OptimizerFile(const Plan& plan, int rank, const OptimizerFileOpti
     if (before >= 0) next_[static_cast<size_t>(before)] = u;
     before = u;
   }
-  store_ = Store::Create({.folder = options.path, .rank = rank, .aio = options.aio}, sections);
+  store_ = StateStore::Create({.folder = options.path, .rank = rank, .aio = options.aio}, sections);
   StreamOptions stream;
   stream.chunk_elements = std::min(kChunkElements, AlignUp(CeilDiv(largest, kChunksOfUnit), kStorageAlignment));
   stream.bytes_per_element = element_bytes_ * static_cast<int64_t>(states);

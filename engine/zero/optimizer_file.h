@@ -24,7 +24,7 @@ struct OptimizerFileOptions {
   AioConfig aio = {};
 };
 
-// One thread at a time. Throws what Store throws (docs/errors/storage.md).
+// One thread at a time. Throws what StateStore throws (docs/errors/storage.md).
 class OptimizerFile {
  public:
   // States of a unit: its masters, where the plan has them (Plan::HasMaster), then its moments.
@@ -51,7 +51,7 @@ class OptimizerFile {
   int64_t element_bytes_, buffer_bytes_ = 0;
   std::vector<StreamJob> jobs_;  // by unit; without states: the unit is not here
   std::vector<int> next_;        // the unit that is updated after this one; -1: none
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<StateStore> store_;
   std::unique_ptr<ChunkStream> stream_;
 };
 

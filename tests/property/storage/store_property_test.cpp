@@ -60,7 +60,7 @@ TEST_P(StorePropertyTest, EveryPartReadsAsLastWritten) {
     }
     StoreOptions options{.folder = folder.path(), .aio = random.Aio(), .backend = GetParam()};
     if (random.Coin()) options.wrap_engine = SometimesShort(seed);
-    const auto store = Store::Create(options, sections);
+    const auto store = StateStore::Create(options, sections);
     std::vector<std::byte> memory((1 << 17) + 5000);
     for (int i = 0; i < 20; ++i) {
       const int section = static_cast<int>(random.UpTo(store->num_sections() - 1));
@@ -88,7 +88,7 @@ TEST_P(StorePropertyTest, ManyTransfersAtOnceDoNotMix) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     Random random(seed);
     const int64_t bytes = kParts * kBytes;
-    const auto store = Store::Create(
+    const auto store = StateStore::Create(
         {.folder = folder.path(), .aio = random.Aio(), .backend = GetParam(), .wrap_engine = SometimesShort(seed)},
         std::span(&bytes, 1));
     AlignedMemory written(bytes), read(bytes);
@@ -96,12 +96,12 @@ TEST_P(StorePropertyTest, ManyTransfersAtOnceDoNotMix) {
     const auto part = [&](const AlignedMemory& memory, int64_t i) {
       return memory.span().subspan(static_cast<size_t>(i * kBytes), kBytes);
     };
-    std::vector<Transfer> transfers;
+    std::vector<DiskTransfer> transfers;
     for (int64_t i = 0; i < kParts; ++i) transfers.push_back(store->Write(0, i * kBytes, part(written, i)));
-    for (Transfer& transfer : transfers) transfer.Wait();
+    for (DiskTransfer& transfer : transfers) transfer.Wait();
     transfers.clear();
     for (int64_t i = kParts - 1; i >= 0; --i) transfers.push_back(store->Read(0, i * kBytes, part(read, i)));
-    for (Transfer& transfer : transfers) transfer.Wait();
+    for (DiskTransfer& transfer : transfers) transfer.Wait();
     EXPECT_TRUE(std::ranges::equal(written.span(), read.span())) << "seed " << seed;
   }
 }
@@ -122,7 +122,7 @@ TEST_P(StorePropertyTest, StreamsVisitEveryElementOnce) {
     }
     StoreOptions options{.folder = folder.path(), .aio = random.Aio(), .backend = GetParam()};
     if (random.Coin()) options.wrap_engine = SometimesShort(seed);
-    const auto store = Store::Create(options, sections);
+    const auto store = StateStore::Create(options, sections);
     std::vector<int64_t> visits(jobs.size());
     {
       ChunkStream stream(*store, {.chunk_elements = 4096 * (1 + random.UpTo(1)),

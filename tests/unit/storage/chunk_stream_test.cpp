@@ -35,7 +35,7 @@ class ChunkStreamTest : public ::testing::Test {
     }
     StoreOptions options{.folder = folder_.path(), .aio = {.block_size = 8192, .queue_depth = 4}};
     if (result) options.wrap_engine = Breaking(std::move(result));
-    store_ = Store::Create(options, sections);
+    store_ = StateStore::Create(options, sections);
   }
   static StreamOptions Options(int64_t buffers, bool read, bool write) {
     return {.chunk_elements = kChunk,
@@ -67,7 +67,7 @@ class ChunkStreamTest : public ::testing::Test {
   }
 
   Folder folder_;
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<StateStore> store_;
   std::vector<StreamJob> jobs_;
 };
 

@@ -44,7 +44,7 @@ using Backend = StoreOptions::Backend;
 inline std::vector<Backend> Backends() {
   const Folder folder;
   const int64_t bytes = 1;
-  const auto any = Store::Create({.folder = folder.path()}, std::span(&bytes, 1));
+  const auto any = StateStore::Create({.folder = folder.path()}, std::span(&bytes, 1));
   if (any->description().starts_with("io_uring")) return {Backend::kIoUring, Backend::kThreads};
   return {Backend::kThreads};
 }

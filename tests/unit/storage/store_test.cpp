@@ -22,11 +22,11 @@ constexpr AioConfig kSmallBlocks{.block_size = 8192, .queue_depth = 3};
 
 class StoreTest : public ::testing::TestWithParam<Backend> {
  protected:
-  std::unique_ptr<Store> Make(std::vector<int64_t> sections, const AioConfig& aio = kSmallBlocks,
-                              testing::BrokenEngine::Result result = nullptr) {
+  std::unique_ptr<StateStore> Make(std::vector<int64_t> sections, const AioConfig& aio = kSmallBlocks,
+                                   testing::BrokenEngine::Result result = nullptr) {
     StoreOptions options{.folder = folder_.path(), .rank = 3, .aio = aio, .backend = GetParam()};
     if (result) options.wrap_engine = Breaking(std::move(result));
-    return Store::Create(options, sections);
+    return StateStore::Create(options, sections);
   }
   // Id of the error that f throws, "" if none.
   template <typename F>
@@ -70,8 +70,8 @@ TEST_P(StoreTest, PartsAtOffsetsAndMemoryThatIsNotAligned) {
   store->Write(0, 0, odd.first(8192)).Wait();
   std::vector<std::byte> back(50000);
   {
-    Transfer end = store->Read(0, 45056, std::span(back).subspan(45056));
-    Transfer begin = store->Read(0, 0, std::span(back).first(45056));
+    DiskTransfer end = store->Read(0, 45056, std::span(back).subspan(45056));
+    DiskTransfer begin = store->Read(0, 0, std::span(back).first(45056));
   }  // the destructors wait
   EXPECT_TRUE(std::ranges::equal(odd, back));
 }
@@ -172,13 +172,13 @@ TEST_P(StoreTest, AFolderThatIsNotThereIsAnError) {
   std::string text;
   EXPECT_EQ("STO001", IdOf(
                           [&] {
-                            Store::Create({.folder = folder_.path() / "none", .rank = 1, .backend = GetParam()},
-                                          std::span(&bytes, 1));
+                            StateStore::Create({.folder = folder_.path() / "none", .rank = 1, .backend = GetParam()},
+                                               std::span(&bytes, 1));
                           },
                           &text));
   EXPECT_NE(std::string::npos, text.find("rank 1")) << text;
   std::ofstream(folder_.path() / "file") << "x";
-  EXPECT_EQ("STO001", IdOf([&] { Store::Create({.folder = folder_.path() / "file"}, std::span(&bytes, 1)); }));
+  EXPECT_EQ("STO001", IdOf([&] { StateStore::Create({.folder = folder_.path() / "file"}, std::span(&bytes, 1)); }));
 }
 
 TEST_P(StoreTest, TooMuchIsRefusedAtTheStartWithNumbers) {
