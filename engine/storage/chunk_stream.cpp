@@ -103,7 +103,7 @@ void ChunkStream::ReadAhead(const StreamJob& job, const StreamJob* next) {
     }
     if (of == nullptr || begin >= of->elements) return;
     const bool ended = std::all_of(buffers_[next_buffer_].writes.begin(), buffers_[next_buffer_].writes.end(),
-                                   [](const Transfer& write) { return write.Ended(); });
+                                   [](const DiskTransfer& write) { return write.Ended(); });
     if (!ended && (ahead_.size() > 1 || buffers_.size() < 3)) return;
     Load(*of, begin);
   }
@@ -111,7 +111,7 @@ void ChunkStream::ReadAhead(const StreamJob& job, const StreamJob* next) {
 
 void ChunkStream::RunChunk(const Loading& chunk, const Update& update) {
   Buffer& buffer = *chunk.buffer;
-  for (Transfer& read : buffer.reads) read.Wait();
+  for (DiskTransfer& read : buffer.reads) read.Wait();
   buffer.reads.clear();
   std::vector<std::byte*> states;
   for (size_t i = 0; i < chunk.job.states.size(); ++i) {
@@ -129,7 +129,7 @@ void ChunkStream::RunChunk(const Loading& chunk, const Update& update) {
 }
 
 void ChunkStream::WaitForWrites(Buffer& buffer) {
-  for (Transfer& write : buffer.writes) write.Wait();
+  for (DiskTransfer& write : buffer.writes) write.Wait();
   buffer.writes.clear();
   buffer.written_sections.clear();
 }
@@ -145,7 +145,7 @@ void ChunkStream::WaitForWritesOf(const StreamJob& job) {
 
 void ChunkStream::Discard() {
   for (const Loading& chunk : ahead_) {
-    for (Transfer& read : chunk.buffer->reads) read.Wait();
+    for (DiskTransfer& read : chunk.buffer->reads) read.Wait();
     chunk.buffer->reads.clear();
   }
   ahead_.clear();

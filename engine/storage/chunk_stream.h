@@ -69,7 +69,7 @@ class ChunkStream {
  private:
   struct Buffer {
     std::byte* memory = nullptr;
-    std::vector<Transfer> reads, writes;
+    std::vector<DiskTransfer> reads, writes;
     std::vector<int> written_sections;
   };
   struct Loading {  // a chunk whose read has begun

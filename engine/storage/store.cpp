@@ -43,7 +43,7 @@ Failure FailureOf(const std::string& what, int64_t result, const std::string& wh
 
 }  // namespace
 
-struct Transfer::State {
+struct DiskTransfer::State {
   std::mutex mutex;
   std::condition_variable ended;
   int64_t blocks_left = 0;
@@ -52,7 +52,7 @@ struct Transfer::State {
 
 // One block of a transfer; lives until it has ended.
 struct StateStore::Block : BlockTask {
-  std::shared_ptr<Transfer::State> transfer;
+  std::shared_ptr<DiskTransfer::State> transfer;
   int section = 0;
   int64_t length = 0;         // of what the caller asked for; bytes of the task are padded
   AlignedMemory copy;         // where the caller's memory or length is not aligned
@@ -60,29 +60,29 @@ struct StateStore::Block : BlockTask {
   int attempts = 0;
 };
 
-Transfer::Transfer() = default;
-Transfer::Transfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Transfer::Transfer(Transfer&&) noexcept = default;
+DiskTransfer::DiskTransfer() = default;
+DiskTransfer::DiskTransfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+DiskTransfer::DiskTransfer(DiskTransfer&&) noexcept = default;
 
-Transfer::~Transfer() {
+DiskTransfer::~DiskTransfer() {
   if (state_ == nullptr) return;
   std::unique_lock lock(state_->mutex);
   state_->ended.wait(lock, [&] { return state_->blocks_left == 0; });
 }
 
-Transfer& Transfer::operator=(Transfer&& other) noexcept {
-  Transfer old(std::move(*this));
+DiskTransfer& DiskTransfer::operator=(DiskTransfer&& other) noexcept {
+  DiskTransfer old(std::move(*this));
   state_ = std::move(other.state_);
   return *this;
 }
 
-bool Transfer::Ended() const {
+bool DiskTransfer::Ended() const {
   if (state_ == nullptr) return true;
   const std::lock_guard lock(state_->mutex);
   return state_->blocks_left == 0;
 }
 
-void Transfer::Wait() {
+void DiskTransfer::Wait() {
   if (state_ == nullptr) return;
   std::unique_lock lock(state_->mutex);
   state_->ended.wait(lock, [&] { return state_->blocks_left == 0; });
@@ -96,17 +96,17 @@ StateStore::~StateStore() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-Transfer StateStore::Read(int section, int64_t offset, std::span<std::byte> memory) {
+DiskTransfer StateStore::Read(int section, int64_t offset, std::span<std::byte> memory) {
   return Start(/*write=*/false, section, offset, memory.data(), static_cast<int64_t>(memory.size()));
 }
 
-Transfer StateStore::Write(int section, int64_t offset, std::span<const std::byte> memory) {
+DiskTransfer StateStore::Write(int section, int64_t offset, std::span<const std::byte> memory) {
   // Writes only read their memory.
   return Start(/*write=*/true, section, offset, const_cast<std::byte*>(memory.data()),
                static_cast<int64_t>(memory.size()));
 }
 
-Transfer StateStore::Start(bool write, int section, int64_t offset, std::byte* memory, int64_t bytes) {
+DiskTransfer StateStore::Start(bool write, int section, int64_t offset, std::byte* memory, int64_t bytes) {
   TRIREME_CHECK(section >= 0 && section < num_sections(), fmt::format("section {} of {}", section, num_sections()));
   const Section& place = sections_[static_cast<size_t>(section)];
   TRIREME_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= place.bytes,
@@ -114,7 +114,7 @@ Transfer StateStore::Start(bool write, int section, int64_t offset, std::byte* m
   TRIREME_CHECK(offset % kStorageAlignment == 0 && (bytes % kStorageAlignment == 0 || offset + bytes == place.bytes),
                 fmt::format("{} bytes at {} of section {} with {}: not aligned", bytes, offset, section, place.bytes));
   if (bytes == 0) return {};
-  auto state = std::make_shared<Transfer::State>();
+  auto state = std::make_shared<DiskTransfer::State>();
   state->blocks_left = CeilDiv(bytes, block_bytes_);
   const bool straight = reinterpret_cast<uintptr_t>(memory) % kStorageAlignment == 0;
   std::vector<BlockTask*> tasks;
@@ -143,7 +143,7 @@ Transfer StateStore::Start(bool write, int section, int64_t offset, std::byte* m
   }
   for (auto& block : blocks) block.release();  // NOLINT(bugprone-unused-return-value): Ended frees them
   engine_->Start(tasks);
-  return Transfer(std::move(state));
+  return DiskTransfer(std::move(state));
 }
 
 void StateStore::Ended(BlockTask& task, int64_t result) {
@@ -169,7 +169,7 @@ void StateStore::Ended(BlockTask& task, int64_t result) {
     std::memcpy(block.into, block.copy.data(), static_cast<size_t>(block.length));
   }
   const std::unique_ptr<Block> owned(&block);
-  Transfer::State& state = *owned->transfer;
+  DiskTransfer::State& state = *owned->transfer;
   const std::lock_guard lock(state.mutex);
   if (failure && !state.failure) state.failure = std::move(failure);
   if (--state.blocks_left == 0) state.ended.notify_all();

@@ -1,7 +1,7 @@
 // The states of one rank on a disk (offload to NVMe): one file, cut into sections of known size, whose blocks move
 // between the disk and the caller's memory while the caller does something else.
 //   auto store = StateStore::Create({.folder = nvme_path, .rank = 3, .aio = config.aio}, section_bytes);
-//   Transfer read = store->Read(/*section=*/2, /*offset=*/0, memory);
+//   DiskTransfer read = store->Read(/*section=*/2, /*offset=*/0, memory);
 //   ...
 //   read.Wait();  // throws what went wrong
 //
@@ -45,12 +45,12 @@ struct StoreOptions {
 };
 
 // A read or write under way. Its memory must live until the transfer has ended: the destructor waits for that.
-class [[nodiscard]] Transfer {
+class [[nodiscard]] DiskTransfer {
  public:
-  Transfer();  // of nothing: it has ended
-  ~Transfer();
-  Transfer(Transfer&&) noexcept;
-  Transfer& operator=(Transfer&&) noexcept;  // waits for the old one
+  DiskTransfer();  // of nothing: it has ended
+  ~DiskTransfer();
+  DiskTransfer(DiskTransfer&&) noexcept;
+  DiskTransfer& operator=(DiskTransfer&&) noexcept;  // waits for the old one
 
   bool Ended() const;  // never blocks
   void Wait();         // returns when all is read or written; throws the first error of its blocks
@@ -58,7 +58,7 @@ class [[nodiscard]] Transfer {
  private:
   friend class StateStore;
   struct State;
-  explicit Transfer(std::shared_ptr<State> state);
+  explicit DiskTransfer(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };
 
@@ -72,8 +72,8 @@ class StateStore : private BlockTarget {
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
 
-  Transfer Read(int section, int64_t offset, std::span<std::byte> memory);
-  Transfer Write(int section, int64_t offset, std::span<const std::byte> memory);
+  DiskTransfer Read(int section, int64_t offset, std::span<std::byte> memory);
+  DiskTransfer Write(int section, int64_t offset, std::span<const std::byte> memory);
 
   int64_t section_bytes(int section) const { return sections_[static_cast<size_t>(section)].bytes; }
   int num_sections() const { return static_cast<int>(sections_.size()); }
@@ -86,7 +86,7 @@ class StateStore : private BlockTarget {
   };
   struct Block;
   StateStore() = default;
-  Transfer Start(bool write, int section, int64_t offset, std::byte* memory, int64_t bytes);
+  DiskTransfer Start(bool write, int section, int64_t offset, std::byte* memory, int64_t bytes);
   void Ended(BlockTask& task, int64_t result) override;
   std::string Describe(const Block& block) const;  // "rank 3: writing 1.00 MiB at 0 of section 2"
   void OpenEngine(const StoreOptions& options);

@@ -20,7 +20,7 @@ using testing::Folder;
 
 std::unique_ptr<StateStore> Make(const std::filesystem::path& folder, Backend backend, int64_t bytes) {
   return StateStore::Create({.folder = folder, .rank = 2, .aio = {.block_size = 65536}, .backend = backend},
-                       std::span(&bytes, 1));
+                            std::span(&bytes, 1));
 }
 
 // "" if a store of so many bytes is refused with numbers and a cure.
@@ -98,7 +98,7 @@ TEST_P(StorageDiskFull, AProcessThatDiesLeavesNothing) {
   if (child == 0) {
     const auto store = Make(folder.path(), GetParam(), 1 << 20);
     AlignedMemory memory(1 << 20);
-    const Transfer write = store->Write(0, 0, memory.span());
+    const DiskTransfer write = store->Write(0, 0, memory.span());
     ::kill(::getpid(), SIGKILL);
   }
   int status = 0;

@@ -96,12 +96,12 @@ TEST_P(StorePropertyTest, ManyTransfersAtOnceDoNotMix) {
     const auto part = [&](const AlignedMemory& memory, int64_t i) {
       return memory.span().subspan(static_cast<size_t>(i * kBytes), kBytes);
     };
-    std::vector<Transfer> transfers;
+    std::vector<DiskTransfer> transfers;
     for (int64_t i = 0; i < kParts; ++i) transfers.push_back(store->Write(0, i * kBytes, part(written, i)));
-    for (Transfer& transfer : transfers) transfer.Wait();
+    for (DiskTransfer& transfer : transfers) transfer.Wait();
     transfers.clear();
     for (int64_t i = kParts - 1; i >= 0; --i) transfers.push_back(store->Read(0, i * kBytes, part(read, i)));
-    for (Transfer& transfer : transfers) transfer.Wait();
+    for (DiskTransfer& transfer : transfers) transfer.Wait();
     EXPECT_TRUE(std::ranges::equal(written.span(), read.span())) << "seed " << seed;
   }
 }

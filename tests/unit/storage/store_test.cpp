@@ -70,8 +70,8 @@ TEST_P(StoreTest, PartsAtOffsetsAndMemoryThatIsNotAligned) {
   store->Write(0, 0, odd.first(8192)).Wait();
   std::vector<std::byte> back(50000);
   {
-    Transfer end = store->Read(0, 45056, std::span(back).subspan(45056));
-    Transfer begin = store->Read(0, 0, std::span(back).first(45056));
+    DiskTransfer end = store->Read(0, 45056, std::span(back).subspan(45056));
+    DiskTransfer begin = store->Read(0, 0, std::span(back).first(45056));
   }  // the destructors wait
   EXPECT_TRUE(std::ranges::equal(odd, back));
 }
