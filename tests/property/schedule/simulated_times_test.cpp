@@ -235,8 +235,7 @@ TEST(SimulatedPrograms, OrderOfTheSchedules) {
 std::vector<CompiledProgram> OnePipeline(const Plan& plan) {
   std::vector<CompiledProgram> ranks;
   for (int pp = 0; pp < plan.topology.pp_size; ++pp) {
-    ranks.push_back(
-        Compile(MakeProgram(plan, ProgramKind::kTrain, plan.topology.RankOf({pp, 0, 0})), OptionsOf(plan)));
+    ranks.push_back(Compile(MakeProgram(plan, ProgramKind::kTrain, plan.topology.RankOf({pp, 0, 0})), OptionsOf(plan)));
   }
   return ranks;
 }
