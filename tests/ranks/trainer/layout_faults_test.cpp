@@ -76,7 +76,7 @@ std::string KindOf(const OperationCount& operation) {
   return group + " " + std::string(Name(operation.op));
 }
 
-// Two ranks: all of them. More: of each kind those of the first and of the last rank.
+// Up to three ranks: all. More: of each kind those of the first and of the last rank.
 std::vector<OperationCount> Chosen(const std::vector<OperationCount>& all, int world) {
   if (world <= 3) return all;
   std::map<std::string, std::vector<OperationCount>> by_kind;
@@ -89,10 +89,11 @@ std::vector<OperationCount> Chosen(const std::vector<OperationCount>& all, int w
   return chosen;
 }
 
+// Two ranks: all of the first step, and the last. More: the first, one in the middle, the last.
 std::vector<int64_t> ChosenNumbers(int64_t count, int world) {
   std::set<int64_t> numbers{0, count / 2, count - 1};
   if (world <= 2) {
-    for (int64_t n = 0; n < count; ++n) numbers.insert(n);
+    for (int64_t n = 0; n < (count + 1) / 2; ++n) numbers.insert(n);
   }
   return {numbers.begin(), numbers.end()};
 }
