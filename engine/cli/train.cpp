@@ -30,6 +30,7 @@
 #include "engine/data/sampler.h"
 #include "engine/data/tokenizer.h"
 #include "engine/execute/trace.h"
+#include "engine/kernels/kernels.h"
 #include "engine/plan/notes.h"
 #include "engine/trainer/trainer.h"
 #include "parsers/cli.h"
@@ -151,6 +152,9 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
       plan.batch.is_dynamic() ? "up to " : "", FormatCount(plan.batch.tokens_per_step()));
   log::Info("types: compute {}, master {}, gradients add up in {} and travel in {}", Name(plan.dtypes.compute),
             Name(plan.dtypes.master), Name(plan.dtypes.accumulate), Name(plan.dtypes.communicate));
+  if (std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) { return unit.optimizer_on_host; })) {
+    log::Info("Adam on the CPU runs with {}", kernels::CpuLevel());
+  }
   if (trainer.config().fp16.enabled) {
     const Fp16Config& fp16 = trainer.config().fp16;
     log::Info(

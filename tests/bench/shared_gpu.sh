@@ -42,7 +42,7 @@ value() { sed -E "s/.*\"$1\": ?([-0-9.e+]+).*/\1/" "$work/$2.jsonl"; }
 
 failed=0
 fail() { # NAME REASON
-  printf '%-10s FAILED: %s\n' "$1" "$2"
+  printf '%-12s FAILED: %s\n' "$1" "$2"
   failed=1
 }
 
@@ -52,7 +52,7 @@ report() { # NAME SECONDS
   difference="$(paste <(value loss "$1") <(value loss one) | awk '{d=$1-$2; if (d<0) d=-d; if (d/$2>most) most=d/$2} END {printf "%.2e", most}')"
   three="$(value memory "$1" | sed -n 3p)"
   last="$(value memory "$1" | tail -1)"
-  printf '%-10s %10.5f %12s %12.1f %12.1f %12.1f %12.1f %10.4f %8s\n' "$1" "$(value loss "$1" | tail -1)" "$difference" \
+  printf '%-12s %10.5f %12s %12.1f %12.1f %12.1f %12.1f %10.4f %8s\n' "$1" "$(value loss "$1" | tail -1)" "$difference" \
     "$(awk "BEGIN {print $three / 1048576}")" "$(awk "BEGIN {print $last / 1048576}")" \
     "$(value host_memory "$1" | sed -n 3p | awk '{print $1 / 1048576}')" "$(value host_memory "$1" | tail -1 | awk '{print $1 / 1048576}')" "$step" "$2"
   [[ "$(value loss "$1" | wc -l)" == "$steps" ]] || fail "$1" "$(value loss "$1" | wc -l) of $steps steps are there"
@@ -70,8 +70,8 @@ run() { # NAME RANKS
 }
 
 all=("split 1 0 1 1 2 none" "tp2 2 0 2 1 4 none" "pp2 2 0 1 2 4 none" "zero1 2 1 1 1 4 none" "zero2 2 2 1 1 4 none" "zero3 2 3 1 1 4 none"
-  "tp2_pp2 4 0 2 2 4 none" "offload 1 2 1 1 4 cpu")
-printf '%-10s %10s %12s %12s %12s %12s %12s %10s %8s\n' row loss difference MiB@3 "MiB@$steps" host@3 "host@$steps" step_s run_s
+  "tp2_pp2 4 0 2 2 4 none" "offload 1 2 1 1 4 cpu" "offload_dp2 2 2 1 1 4 cpu")
+printf '%-12s %10s %12s %12s %12s %12s %12s %10s %8s\n' row loss difference MiB@3 "MiB@$steps" host@3 "host@$steps" step_s run_s
 config 0 1 1 4 none >"$work/one.json"
 run one 1
 [[ $failed == 0 ]] || exit 1

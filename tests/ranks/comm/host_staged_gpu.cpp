@@ -2,6 +2,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <vector>
+
 #include "engine/base/error.h"
 #include "engine/comm/host_staged.h"
 #include "tests/ranks/comm/operations.h"
@@ -52,29 +55,33 @@ struct Pair {
   at::Tensor got, want;
 };
 
-// Every operation on two streams in turn, enqueued without a wait.
+// Every operation on two streams in turn, enqueued without a wait. All memory is there before: its allocation may wait
+// for streams, also for another rank's.
 void CheckOnStreams(Communicator& group, int64_t n, at::ScalarType type) {
   const int size = group.size(), rank = group.rank(), next = (rank + 1) % size, previous = (rank + size - 1) % size;
   Stream first, second;
   std::vector<Pair> pairs;
-  const auto keep = [&](const at::Tensor& got, const at::Tensor& want) {
-    pairs.push_back({OnGpu(got), want});
-    return pairs.back().got;
-  };
+  const auto keep = [&](const at::Tensor& got, const at::Tensor& want) { pairs.push_back({OnGpu(got), want}); };
   std::vector<at::Tensor> parts;
   for (int r = 0; r < size; ++r) parts.push_back(Values(r, n, type));
-  const at::Tensor mine = OnGpu(parts[static_cast<size_t>(rank)]), empty = at::zeros({n}, type);
-  const at::Tensor wide = OnGpu(Values(rank, size * n, type, 5));
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
-    group.AllReduce(keep(Values(rank, n, type), Reduced(size, n, type, op)), op, first);
-    group.ReduceScatter(wide, keep(empty, Reduced(size, size * n, type, op, 5).narrow(0, rank * n, n)), op, second);
+  const at::Tensor mine = OnGpu(parts[static_cast<size_t>(rank)]), wide = OnGpu(Values(rank, size * n, type, 5));
+  const at::Tensor empty = at::zeros({n}, type);
+  constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax};
+  for (const ReduceOp op : kOps) keep(Values(rank, n, type), Reduced(size, n, type, op));
+  for (const ReduceOp op : kOps) keep(empty, Reduced(size, size * n, type, op, 5).narrow(0, rank * n, n));
+  keep(at::zeros({size * n}, type), at::stack(parts).view({size * n}));
+  keep(Values(rank, n, type, 11), Values(size - 1, n, type, 11));
+  keep(empty, Values(previous, n, type));
+  group.Barrier();
+  for (size_t i = 0; i < kOps.size(); ++i) {
+    group.AllReduce(pairs[i].got, kOps[i], first);
+    group.ReduceScatter(wide, pairs[kOps.size() + i].got, kOps[i], second);
   }
-  group.AllGather(mine, keep(at::zeros({size * n}, type), at::stack(parts).view({size * n})), first);
-  group.Broadcast(keep(Values(rank, n, type, 11), Values(size - 1, n, type, 11)), size - 1, second);
-  const at::Tensor received = keep(empty, Values(previous, n, type));
+  group.AllGather(mine, pairs[4].got, first);
+  group.Broadcast(pairs[5].got, size - 1, second);
   group.GroupStart();
   group.Send(mine, next, first);
-  group.Recv(received, previous, first);
+  group.Recv(pairs[6].got, previous, first);
   group.GroupEnd();
   first.Drain();
   second.Drain();
