@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
@@ -48,6 +49,7 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
     }
   }
   workspace_ = at::empty({std::max<int64_t>(1, WorkspaceBytes(plan, parts_.state->pp_rank()))}, bytes);
+  of_copies_ = at::zeros_like(parts_.state->step_state());
   const int64_t host_bytes = std::max(train.host_arena_bytes, eval.host_arena_bytes);
   if (host_bytes > 0) host_arena_ = HostFlat(host_bytes, at::kByte, plan.pin_memory && device.is_cuda());
   last_use_.resize((static_cast<size_t>(BufferKind::kStepState) + 1) * (plan.units.size() + 1));
@@ -411,6 +413,21 @@ void Executor::RunReduceNorms(const Instruction& instruction, CommStream stream)
   }
 }
 
+// A value that is not finite in this rank's copy of what another rank counts skips the step too.
+void Executor::LookAtCopies() const {
+  const RankState& state = *parts_.state;
+  bool any = false;
+  for (const int u : state.held_units()) {
+    for (const ElementRange& range : state.copied_ranges(u)) {
+      kernels::SumOfSquares(state.own_gradient(u).narrow(0, range.begin, range.size()), of_copies_);
+      any = true;
+    }
+  }
+  if (!any) return;
+  state.step_state().narrow(0, kNonFinite, 1).add_(of_copies_.narrow(0, kNonFinite, 1));
+  of_copies_.zero_();
+}
+
 void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream stream) {
   const RankState& state = *parts_.state;
   const Plan& plan = *parts_.plan;
@@ -421,6 +438,7 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
         kernels::SumOfSquares(state.own_gradient(u).narrow(0, range.begin, range.size()), scalars);
       }
     }
+    LookAtCopies();
     return;
   }
   const bool train = bound.program_kind == ProgramKind::kTrain;

@@ -152,6 +152,7 @@ class Executor {
   void RunReduce(const Bound& bound, CommStream stream);
   void RunReduceNorms(const Instruction& instruction, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
+  void LookAtCopies() const;
   void RunTpReduce(const Bound& bound);
   void RunTransfers(const Bound& bound, const StepContext& step, CommStream stream);
   std::vector<Communicator*> Groups() const;
@@ -164,6 +165,7 @@ class Executor {
   std::unique_ptr<TensorParallel> tensor_parallel_;             // null at tp 1
   std::vector<std::vector<std::pair<int64_t, int64_t>>> gaps_;  // of each unit's flat buffer: begin, count
   at::Tensor arena_, host_arena_, workspace_;
+  at::Tensor of_copies_;  // a StepState apart, for LookAtCopies
   std::map<std::pair<BufferKey, int64_t>, std::unique_ptr<Saved>>
       saved_;  // by key and offset: one a life of the buffer
   std::unique_ptr<BoundProgram> train_, eval_;

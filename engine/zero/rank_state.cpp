@@ -49,20 +49,24 @@ std::vector<TensorRun> MakeTensorRuns(const UnitLayout& unit, int tp_rank, int64
   return runs;
 }
 
+// Of the segments that are split over tp, or of those that are not, what lies in `of`; counted from `begin`.
+std::vector<ElementRange> RangesOf(const UnitLayout& unit, bool split, const ElementRange& of, int64_t begin) {
+  std::vector<ElementRange> ranges;
+  for (const Segment& segment : unit.segments) {
+    if (segment.parameter.split() != split) continue;
+    const ElementRange part{std::max(segment.begin, of.begin), std::min(segment.begin + segment.count, of.end)};
+    if (part.size() > 0) ranges.push_back({part.begin - begin, part.end - begin});
+  }
+  return ranges;
+}
+
 // See RankState::norm_ranges. Gaps between segments hold zeros: they may count anywhere.
 std::vector<ElementRange> MakeNormRanges(const Plan& plan, const UnitLayout& unit, const Topology::Coordinate& place,
                                          int64_t begin, int64_t count) {
   ElementRange counted{begin, begin + count};
   if (plan.effective_zero_stage == 0 && plan.topology.dp_size > 1) counted = unit.Shard(place.dp_rank);
   if (place.tp_rank == 0) return {{counted.begin - begin, counted.end - begin}};
-  std::vector<ElementRange> ranges;
-  for (const Segment& segment : unit.segments) {
-    if (!segment.parameter.split()) continue;
-    const ElementRange part{std::max(segment.begin, counted.begin),
-                            std::min(segment.begin + segment.count, counted.end)};
-    if (part.size() > 0) ranges.push_back({part.begin - begin, part.end - begin});
-  }
-  return ranges;
+  return RangesOf(unit, /*split=*/true, counted, begin);
 }
 
 // Converts; between device and host one unit at a time stands twice.
@@ -99,7 +103,8 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use, con
       decay_runs_(plan.units.size()),
       tensor_runs_(plan.units.size()),
       update_norms_(plan.units.size()),
-      norm_ranges_(plan.units.size()) {
+      norm_ranges_(plan.units.size()),
+      copied_ranges_(plan.units.size()) {
   const int stage = plan.effective_zero_stage;
   if (plan.optimizer_on_disk) file_ = std::make_unique<OptimizerFile>(plan, rank, files.optimizer);
   for (const int u : held_units_) {
@@ -118,6 +123,7 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use, con
     decay_runs_[at] = MakeDecayRuns(unit, begin, own);
     tensor_runs_[at] = MakeTensorRuns(unit, place_.tp_rank, begin, own);
     if (!IsTiedCopy(u)) norm_ranges_[at] = MakeNormRanges(plan, unit, place_, begin, own);
+    if (place_.tp_rank > 0) copied_ranges_[at] = RangesOf(unit, /*split=*/false, {begin, begin + own}, begin);
     if (use == Use::kWeightsOnly) continue;
     gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, /*on_host=*/false);
     if (on_host) host_gradients_[at] = Flat(own, plan.dtypes.accumulate, on_host);

@@ -112,6 +112,9 @@ class RankState {
   // Ranges of the own part that this rank counts in the gradient's norm, so that each parameter counts once: no copy of
   // a tied weight, what is whole on every tp rank at the first one, and at ZeRO 0 each dp rank's share of the whole.
   std::span<const ElementRange> norm_ranges(int u) const { return norm_ranges_[static_cast<size_t>(u)]; }
+  // Ranges of the own part that the first tp rank counts for all, each with a copy of its own: only looked at for
+  // values that are not finite, which would be in this copy alone.
+  std::span<const ElementRange> copied_ranges(int u) const { return copied_ranges_[static_cast<size_t>(u)]; }
   // What of each logical tensor is own, over all units that are here, copies too: checkpoints and comparisons.
   std::vector<OwnedSlice> OwnedSlices() const;
   int64_t allocated_bytes() const;  // on the device
@@ -130,7 +133,7 @@ class RankState {
   std::vector<std::vector<DecayRun>> decay_runs_;
   std::vector<std::vector<TensorRun>> tensor_runs_;
   std::vector<at::Tensor> update_norms_;
-  std::vector<std::vector<ElementRange>> norm_ranges_;
+  std::vector<std::vector<ElementRange>> norm_ranges_, copied_ranges_;
   at::Tensor step_state_;
   std::unique_ptr<OptimizerFile> file_;
 };
