@@ -247,6 +247,7 @@ Evaluation Trainer::EvaluateSteps(const std::function<std::optional<StepBatch>()
   while (std::optional<StepBatch> batch = next()) {
     StepInputs inputs = InputsOf(std::move(*batch));
     inputs.loss_factor = 1;
+    inputs.injected.clear();
     const int64_t run = executor_->Run(ProgramKind::kEval, std::move(inputs));
     if (before >= 0) add(before);
     before = run;

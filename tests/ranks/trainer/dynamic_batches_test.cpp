@@ -161,6 +161,64 @@ TEST_P(DynamicLayouts, EqualOneRankWithOnePaddedBatch) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, DynamicLayouts, ::testing::ValuesIn(Layouts()));
 
+// What keeps, splits, copies or makes again the parts of a micro-batch does so at every shape.
+TEST(DynamicBatches, RecomputationPoliciesAndOffload) {
+  RecomputeConfig cheap, split, on_host;
+  cheap.runs = {{Recompute::kCheap, 0}};
+  split.runs = on_host.runs = {{Recompute::kFull, 0}};
+  split.partition_activations = on_host.cpu_checkpointing = true;
+  on_host.layers_per_checkpoint = 2;
+  TinyRun offloaded = Sampled(Base(false)), shards = offloaded, recomputed = Sampled(Base(true)), parts = recomputed,
+          copies = recomputed;
+  offloaded.offload_optimizer = shards.offload_optimizer = 1;
+  offloaded.world = shards.world = 2;
+  offloaded.zero_stage = 2;
+  shards.zero_stage = 3;
+  shards.offload_param = true;
+  recomputed.activations = cheap;
+  recomputed.world = 2;
+  recomputed.pp = 2;
+  parts.activations = split;
+  parts.world = 2;
+  parts.tp = 2;
+  copies.activations = on_host;
+  for (const TinyRun& run : {offloaded, shards}) ExpectTrainsAlike(Train(run), OneBatch(false));
+  for (const TinyRun& run : {recomputed, parts, copies}) ExpectTrainsAlike(Train(run), OneBatch(true));
+}
+
+// The step's factor reaches every update rule, on the CPU's own kernel too.
+TEST(DynamicBatches, EveryOptimizerTakesTheFactor) {
+  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kAdamW, OptimizerType::kSgd,
+                                   OptimizerType::kAdagrad, OptimizerType::kLion, OptimizerType::kLamb}) {
+    TinyRun scaled = Sampled(Base(false));
+    scaled.steps = 1;
+    scaled.optimizer = OptimizerConfig{};
+    scaled.optimizer->type = type;
+    TinyRun faster = scaled, offloaded = scaled;
+    const auto with_factor = [source = Batches()](double factor) {
+      return [source, factor](const Trainer& trainer) {
+        StepBatch batch = trainer.BatchFrom(source, 0);
+        batch.rate_factor = factor;
+        return batch;
+      };
+    };
+    scaled.next = offloaded.next = with_factor(2);
+    faster.next = with_factor(1);
+    faster.optimizer->lr = 2 * scaled.optimizer->lr;
+    const Curve want = Train(faster), got = Train(scaled);
+    ASSERT_EQ(want.failed, "");
+    ASSERT_EQ(got.failed, "");
+    EXPECT_EQ(WeightDifference(got.weights, want.weights), 0) << Name(type);
+    scaled.next = with_factor(1);
+    EXPECT_GT(WeightDifference(Train(scaled).weights, want.weights), 1e-7) << Name(type);
+    if (type != OptimizerType::kAdam && type != OptimizerType::kAdamW) continue;
+    offloaded.zero_stage = 1;
+    offloaded.offload_optimizer = 1;
+    offloaded.world = 2;
+    EXPECT_LE(WeightDifference(Train(offloaded).weights, want.weights), 1e-12) << Name(type);
+  }
+}
+
 // The factor is the whole difference between the two rates.
 TEST(DynamicBatches, TheLearningRateFollowsTheBatch) {
   TinyRun scaled = Sampled(Base(false)), plain = scaled;
