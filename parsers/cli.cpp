@@ -85,7 +85,7 @@ struct TrainTable {
   Deepspeed deepspeed;
   FlagSet set{"train"};
   std::optional<int64_t> train_iters;
-  std::string inject_overflow, save_hf_dtype;
+  std::string inject_overflow, inject_value, save_hf_dtype;
   std::vector<std::string> data_path;
 
   TrainTable() {
@@ -104,6 +104,8 @@ struct TrainTable {
     set.Add("deterministic", "bitwise equal runs on GPUs too, slower", o.deterministic);
     set.Add("inject-overflow", "3,4,9", "multiply the loss of these steps, counted from 0, by 1e38: tests loss scaling",
             inject_overflow);
+    set.Add("inject-value", "7:1:2:0:forward:nan",
+            "set a value that step, rank, unit, micro-batch and pass make: tests how it is found", inject_value);
     AddActivations(set, o.activations);
     set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
     set.Add("oversubscribe", "let ranks share the GPUs there are: for trying layouts, not for speed", o.oversubscribe);
@@ -189,6 +191,29 @@ std::vector<int64_t> Steps(const std::string& list, const char* flag) {
   return steps;
 }
 
+// STEP:RANK:UNIT:MICRO_BATCH:forward|backward:VALUE
+std::optional<InjectFlag> InjectedValue(const std::string& text, const char* flag) {
+  if (text.empty()) return std::nullopt;
+  const std::vector<std::string> parts = Split(text, ':');
+  const auto number = [](const std::string& part, auto& to) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), to);
+    return error == std::errc() && end == part.data() + part.size();
+  };
+  InjectFlag inject;
+  bool good = parts.size() == 6;
+  if (good) {
+    int64_t* const counts[] = {&inject.step, &inject.rank, &inject.unit, &inject.micro_batch};
+    for (size_t i = 0; i < 4; ++i) good = good && number(parts[i], *counts[i]) && *counts[i] >= 0;
+    inject.backward = parts[4] == "backward";
+    good = good && (inject.backward || parts[4] == "forward") && number(parts[5], inject.value);
+  }
+  if (!good) {
+    Fail("USE002", fmt::format("\"{}\" names no value", text), flag,
+         "write step, rank, unit and micro-batch, each counted from 0, the pass and the value: 7:1:2:0:forward:nan");
+  }
+  return inject;
+}
+
 void CheckActivations(const ActivationFlags& activations) {
   if (!activations.recompute_granularity.empty() && activations.recompute_granularity != "full") {
     Fail(
@@ -262,6 +287,7 @@ TrainOptions ParseTrainFlags(const std::vector<std::string>& args) {
   TrainOptions o = table.o;
   if (o.help) return o;
   o.inject_overflow = Steps(table.inject_overflow, "--inject-overflow");
+  o.inject_value = InjectedValue(table.inject_value, "--inject-value");
   o.deepspeed_config = ConfigPath(table.deepspeed);
   o.train_iters = table.train_iters.value_or(0);
   o.fill.train_iters = table.train_iters;

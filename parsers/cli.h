@@ -57,6 +57,14 @@ struct ActivationFlags {
   bool recomputes() const { return recompute_granularity == "full"; }
 };
 
+// --inject-value: element 0 of what one pass of one unit makes on one rank (TrainerSetup::inject_values).
+struct InjectFlag {
+  int64_t step = 0, rank = 0, unit = 0, micro_batch = 0;
+  bool backward = false;
+  double value = 0;
+  bool operator==(const InjectFlag&) const = default;
+};
+
 struct TrainOptions {
   std::string deepspeed_config;
   TrainFlags fill;
@@ -78,12 +86,13 @@ struct TrainOptions {
   bool no_shuffle = false;              // samples in file order, the whole file for training
   bool decay_all = false;               // weight decay on biases and norms too
   bool deterministic = false;
-  std::vector<int64_t> inject_overflow;  // steps from 0 whose loss is multiplied by 1e38: tests of the loss scaler
-  std::string device;                    // "cpu", "cuda"; "": a GPU where there is one
-  bool oversubscribe = false;            // ranks share GPUs
-  std::string trace;                     // Chrome trace out
-  std::string log_json;                  // one JSON object per step out
-  int64_t local_rank = -1;               // -1: not given. Decides nothing: see CheckLocalRank
+  std::vector<int64_t> inject_overflow;    // steps from 0 whose loss is multiplied by 1e38: tests of the loss scaler
+  std::optional<InjectFlag> inject_value;  // tests what follows a value that is not finite
+  std::string device;                      // "cpu", "cuda"; "": a GPU where there is one
+  bool oversubscribe = false;              // ranks share GPUs
+  std::string trace;                       // Chrome trace out
+  std::string log_json;                    // one JSON object per step out
+  int64_t local_rank = -1;                 // -1: not given. Decides nothing: see CheckLocalRank
   bool help = false;
 };
 

@@ -191,6 +191,9 @@ struct TriremeConfig {
   // On the step on which the loss scale doubles, DeepSpeed divides the gradients by the new scale: half of them reaches
   // the moments. False divides by the scale that they have.
   bool scale_growth_quirk = false;
+  int64_t max_skipped_steps = 50;  // in a row, without a loss scale that comes down: the run ends
+  int64_t check_replicas_every = 100;  // steps between comparisons of what must be equal on several ranks; 0: never
+  bool find_bad_value = true;  // a step that is skipped for what no loss scale cures is made once more, to name where
 };
 
 // Where a resolved value came from: one row of the table that a run prints at its start.

@@ -60,9 +60,12 @@ void Progress::Add(const StepRecord& record) {
 void Progress::Print(const StepRecord& record) {
   const StepResult& r = record.result;
   const double rate = window_tokens_ / window_seconds_;
+  const double clip = ClipFactor(r.grad_norm, trainer_.config().gradient_clipping);
   std::string line = fmt::format(
-      "step {}/{} | loss {:.4f} | lr {:.3e} | grad norm {:.3f} | {:.0f} tokens/s | {:.3f} TFLOP/s | memory {} | ETA {}",
-      record.step + 1, train_iters_, r.loss, record.lr, std::abs(r.grad_norm), rate, rate * flops_per_token_ / 1e12,
+      "step {}/{} | loss {:.4f} | lr {:.3e} | grad norm {:.3f}{} | {:.0f} tokens/s | {:.3f} TFLOP/s | memory {} | ETA "
+      "{}",
+      record.step + 1, train_iters_, r.loss, record.lr, std::abs(r.grad_norm),
+      clip < 1 ? fmt::format(" clipped to {:.3f}", clip * r.grad_norm) : "", rate, rate * flops_per_token_ / 1e12,
       FormatBytes(PeakMemoryBytes(trainer_.device())),
       FormatDuration(seconds_per_step_ * static_cast<double>(train_iters_ - record.step - 1)));
   if (trainer_.config().fp16.enabled) line += fmt::format(" | loss scale {:g}", r.loss_scale);
@@ -75,9 +78,10 @@ void Progress::Print(const StepRecord& record) {
 void Progress::WriteJson(const StepRecord& record) {
   const StepResult& r = record.result;
   const std::string line = fmt::format(
-      "{{\"step\": {}, \"loss\": {}, \"lr\": {}, \"grad_norm\": {}, \"loss_scale\": {}, \"skipped\": {}, \"tokens\": "
-      "{:.0f}, \"seconds\": {}, \"memory\": {}, \"host_memory\": {}}}\n",
-      record.step, Number(r.loss), Number(record.lr), Number(r.grad_norm), Number(r.loss_scale), r.skipped_steps,
+      "{{\"step\": {}, \"loss\": {}, \"lr\": {}, \"grad_norm\": {}, \"loss_scale\": {}, \"clip\": {}, \"skipped\": {}, "
+      "\"skipped_in_a_row\": {}, \"tokens\": {:.0f}, \"seconds\": {}, \"memory\": {}, \"host_memory\": {}}}\n",
+      record.step, Number(r.loss), Number(record.lr), Number(r.grad_norm), Number(r.loss_scale),
+      Number(ClipFactor(r.grad_norm, trainer_.config().gradient_clipping)), r.skipped_steps, trainer_.skips_in_a_row(),
       r.tokens, Number(record.seconds), PeakMemoryBytes(trainer_.device()), PeakMemoryBytes(at::kCPU));
   if (std::fputs(line.c_str(), json_) < 0 || std::fflush(json_) != 0) {
     throw Error(ErrorCode::kEnvironment, "TRN030", std::string("cannot be written: ") + std::strerror(errno),

@@ -329,6 +329,9 @@ class Run {
       log::Info("skipped {} steps while the loss scale was being found, {} later; the loss scale is {} now",
                 skips.calibrating, skips.later, trainer_.loss_scale());
     }
+    if (const double most = trainer_.config().gradient_clipping; most > 0) {
+      log::Info("clipped {} of {} steps to a gradient norm of {}", trainer_.clipped_steps(), done - first, most);
+    }
     log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done,
               trainer_.consumed_samples(), FormatBytes(PeakMemoryBytes(trainer_.device())),
               FormatBytes(trainer_.planned().total()));
@@ -367,6 +370,14 @@ int RunTrain(Arguments arguments) {
   setup.decay_all = options.decay_all;
   setup.deterministic = options.deterministic;
   setup.inject_overflow = options.inject_overflow;
+  if (const auto& inject = options.inject_value) {
+    setup.inject_values = {{.step = inject->step,
+                            .rank = static_cast<int>(inject->rank),
+                            .value = {.unit = static_cast<int>(inject->unit),
+                                      .micro_batch = inject->micro_batch,
+                                      .backward = inject->backward,
+                                      .value = inject->value}}};
+  }
   setup.recompute = options.activations.recomputes() ? Recompute::kFull : Recompute::kNone;
   setup.hidden_dropout = options.activations.hidden_dropout;
   Trainer trainer(setup, std::move(world));

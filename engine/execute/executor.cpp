@@ -165,6 +165,7 @@ StepResult Executor::Result(int64_t run) {
   result.grad_norm = s[kGradientNorm];
   result.tokens = s[kStepTokens];
   result.skipped = s[kSkip] != 0;
+  result.held = s[kHeld] != 0;
   result.applied_steps = static_cast<int64_t>(s[kAppliedSteps]);
   result.skipped_steps = static_cast<int64_t>(s[kSkippedSteps]);
   result.loss_scale = s[kLossScale];
@@ -278,6 +279,7 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
       RunCopies(bound, step, stream);
       break;
   }
+  if (step.inputs.probe != nullptr) LookAtReduced(bound, *step.inputs.probe);
   if (tracer != nullptr) tracer->End(token, stream);
 }
 
@@ -317,6 +319,8 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
   args.gradient_scale = step.inputs.loss_factor / static_cast<double>(parts_.plan->batch.tokens_per_step());
   if (bound.resets_evaluation) args.step_state.narrow(0, kEvalLossSum, 2).zero_();
   if (bound.program_kind == ProgramKind::kTrain) args.dropout = DropoutOf(step, instruction.micro_batch);
+  Probe* probe = step.inputs.probe.get();
+  if (probe != nullptr) probe->BeforeUnit(instruction, args);
   Unit& unit = *units_[static_cast<size_t>(u)];
   switch (instruction.op) {
     case Op::kBackward:
@@ -331,6 +335,8 @@ void Executor::RunUnit(Bound& bound, const StepContext& step) {
     default:
       unit.Forward(args);
   }
+  if (!step.inputs.injected.empty()) Inject(instruction, args, step.inputs);
+  if (probe != nullptr) probe->AfterUnit(instruction, args);
   if (bound.drops_pool && args.saved != nullptr) args.saved->pool.clear();
 }
 
@@ -425,6 +431,7 @@ void Executor::RunStepStats(const Bound& bound, StepContext& step, CommStream st
   kernels::FinishStepStats(scalars, {.nominal_tokens = static_cast<double>(plan.batch.tokens_per_step()),
                                      .max_norm = parts_.gradient_clipping,
                                      .skip_non_finite = step.inputs.skip_non_finite,
+                                     .holds_skips = parts_.holds_skips,
                                      .loss_scaling = parts_.loss_scaling});
 }
 

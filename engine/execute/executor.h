@@ -10,10 +10,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/comm/communicator.h"
 #include "engine/execute/lanes.h"
+#include "engine/execute/probe.h"
 #include "engine/execute/trace.h"
 #include "engine/kernels/step_state.h"
 #include "engine/model/tensor_parallel.h"
@@ -28,17 +30,29 @@ namespace trireme {
 // has ended.
 using TokenFill = std::function<void(int64_t micro_batch, const at::Tensor& tokens)>;
 
+// A test's: element 0 of what a unit's pass makes of a micro-batch becomes `value`. Forward: its output, of the head
+// the loss; backward: the gradient of its input, of the embedding its first parameter's.
+struct InjectedValue {
+  int unit = 0;
+  int64_t micro_batch = 0;
+  bool backward = false;
+  double value = 0;
+};
+
 struct StepInputs {
   TokenFill fill;
   int64_t step = 0;  // names the step in traces and errors
   bool skip_non_finite = true;
   double loss_factor = 1;  // the loss times this is what backward sees; for tests of overflows
+  std::vector<InjectedValue> injected = {};
+  std::shared_ptr<Probe> probe = nullptr;  // Executor::Repeat sets it
 };
 
 // StepState as the host sees it after a run (step_state.h).
 struct StepResult {
   double loss = 0, grad_norm = 0, tokens = 0;
   bool skipped = false;
+  bool held = false;  // skipped, and every step since is void (kHeld): see Executor::Release
   int64_t applied_steps = 0, skipped_steps = 0;
   double loss_scale = 1;                            // of the next step
   double hysteresis = 0;                            // overflows from here until one lowers the dynamic loss scale
@@ -58,6 +72,7 @@ struct ExecutorParts {
   Communicator* tie = nullptr;  // null on ranks without a tied weight that lies on two stages
   double gradient_clipping = 0;
   LossScaling loss_scaling = {};
+  bool holds_skips = false;  // StepStatsOptions
   uint64_t dropout_seed = 0;
   std::shared_ptr<Tracer> tracer;  // null: nothing is recorded
   // Tests: called where an instruction runs (on the CPU in its lane's thread), before it. May be empty.
@@ -83,6 +98,12 @@ class Executor {
   double ForwardPiece(StepInputs inputs, int64_t micro_batch);
   void BackwardPiece(int64_t micro_batch);
   int64_t StepPiece();
+
+  // Makes a held step once more, up to its StepStats, and looks at every tensor on the way; nothing that training keeps
+  // changes. All ranks call it together. Returns what this rank found first.
+  std::optional<BadValue> Repeat(StepInputs inputs, double loss_scale);
+  // Lets steps count again. What was issued since the held one was void: the caller runs it again.
+  void Release();
 
   void Drain();
   void set_tracer(std::shared_ptr<Tracer> tracer) { parts_.tracer = std::move(tracer); }  // after Drain
@@ -117,6 +138,8 @@ class Executor {
   void RunUnit(Bound& bound, const StepContext& step);
   void RunUpdate(const Bound& bound, const StepContext& step);
   void RunCopies(const Bound& bound, StepContext& step, CommStream stream);
+  void Inject(const Instruction& instruction, const UnitArgs& args, const StepInputs& inputs) const;
+  void LookAtReduced(const Bound& bound, Probe& probe) const;
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);

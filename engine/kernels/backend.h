@@ -58,6 +58,8 @@ struct Backend {
                         const SgdOptions& options);
   static void CastCopy(const at::Tensor& source, const at::Tensor& destination);
   static void AddInto(const at::Tensor& source, const at::Tensor& destination);
+  static void FindNonFinite(const at::Tensor& values, const at::Tensor& result);
+  static void Checksum(const at::Tensor& values, const at::Tensor& result);
 };
 
 }  // namespace trireme::kernels

@@ -417,4 +417,26 @@ void AddInto(const at::Tensor& source, const at::Tensor& destination) {
   TRIREME_RUN(source, AddInto, source, destination);
 }
 
+namespace {
+
+void CheckLook(const at::Tensor& values, const at::Tensor& result) {
+  TRIREME_CHECK(values.defined() && values.is_floating_point() && values.is_contiguous(),
+                "looks at a contiguous floating tensor, not at " + ShapeText(values));
+  CheckShape(result, {1}, "result");
+  CheckType(result, at::kLong, "result");
+  CheckSameDevice(values, {&result});
+}
+
+}  // namespace
+
+void FindNonFinite(const at::Tensor& values, const at::Tensor& result) {
+  CheckLook(values, result);
+  if (values.numel() > 0) TRIREME_RUN(values, FindNonFinite, values, result);
+}
+
+void Checksum(const at::Tensor& values, const at::Tensor& result) {
+  CheckLook(values, result);
+  if (values.numel() > 0) TRIREME_RUN(values, Checksum, values, result);
+}
+
 }  // namespace trireme::kernels

@@ -222,6 +222,14 @@ void CastCopy(const at::Tensor& source, const at::Tensor& destination);  // roun
 void AddInto(const at::Tensor& source,
              const at::Tensor& destination);  // destination += source, added in fp32 (fp64), rounded once
 
+// ---- Looking into buffers: any floating type, contiguous. `result`: int64 [1] on the same device.
+// result = min(result, 2 i + (1 if NaN, 0 if infinite)) of the first element i that is not finite; nothing changes
+// where all are.
+void FindNonFinite(const at::Tensor& values, const at::Tensor& result);
+// result += sum over i of (bits of element i + c) * (2 i + 1) modulo 2^64, with c odd and fixed: any change of one
+// element changes it, and no order of summation does.
+void Checksum(const at::Tensor& values, const at::Tensor& result);
+
 // ---- Initial values. Element j of `tensor` (1-D, any floating type, CPU or GPU) becomes normal number
 // element_offset + j * element_stride of the sequence (seed, stream): Philox4x32-10 (Salmon et al., SC11) and
 // Box-Muller in double, rounded once. So a slice of a logical tensor has the same values in every layout; a transposed

@@ -26,6 +26,9 @@ enum StepStateSlot : int {
   kAppliedSteps,    // updates done: index into the table of learning rates
   kSkippedSteps,
   kStepTokens,  // kTokens of the finished step, kept for the log
+  // > 0: a step was skipped, and the host wants to look at it before anything changes (StepStatsOptions::holds_skips).
+  // The host clears it; until then every step is void.
+  kHeld,
   kStepStateSize,
 };
 
@@ -45,6 +48,10 @@ struct StepStatsOptions {
   double nominal_tokens = 1;    // of the step over all ranks; gradients were scaled by kLossScale / nominal_tokens
   double max_norm = 0;          // gradient_clipping; 0: off
   bool skip_non_finite = true;  // false: the update is made with what there is (fp32 in DeepSpeed)
+  // A skip that no smaller loss scale can cure sets kHeld: any where the scale is not dynamic, and else where the loss
+  // itself is not finite or the scale is at its floor. A step that finds kHeld set changes nothing but its own sums, as
+  // if it had not been made: the host, which runs ahead, makes it once more.
+  bool holds_skips = false;
   LossScaling loss_scaling = {};
 };
 

@@ -32,7 +32,17 @@ TRIREME_HOST_DEVICE inline void UpdateLossScale(double* state, const LossScaling
   state[kGrowthTracker] += 1;
 }
 
+TRIREME_HOST_DEVICE inline bool HoldsSkip(const LossScaling& scaling, double loss, double scale) {
+  return !scaling.dynamic || loss - loss != 0 || scale <= scaling.floor;
+}
+
 TRIREME_HOST_DEVICE inline void FinishStepStatsOn(double* state, const StepStatsOptions& options) {
+  if (state[kHeld] > 0) {
+    state[kUpdateFactor] = 0;
+    state[kSkip] = 1;
+    state[kLossSum] = state[kTokens] = state[kSumOfSquares] = state[kNonFinite] = 0;
+    return;
+  }
   const double tokens = state[kTokens];
   const bool any = tokens > 0;
   const double loss = any ? state[kLossSum] / tokens : 0;
@@ -53,6 +63,7 @@ TRIREME_HOST_DEVICE inline void FinishStepStatsOn(double* state, const StepStats
   state[kSkip] = skip ? 1 : 0;
   state[skip ? kSkippedSteps : kAppliedSteps] += 1;
   state[kStepTokens] = tokens;
+  if (any && skip && options.holds_skips && HoldsSkip(options.loss_scaling, loss, old_scale)) state[kHeld] = 1;
   state[kLossSum] = state[kTokens] = state[kSumOfSquares] = state[kNonFinite] = 0;
 }
 

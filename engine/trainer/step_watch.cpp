@@ -14,13 +14,18 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kMostSkipsInARow = 50;
 constexpr size_t kKeptScales = 20;
 
 double Unsigned(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 std::string NotFinite(const StepResult& result) {
   return fmt::format("loss {}, gradient norm {}", Unsigned(result.loss), Unsigned(result.grad_norm));
+}
+
+[[noreturn]] void Fail(const char* id, std::string what, const std::string& found, int64_t step,
+                       const std::string& fix) {
+  if (!found.empty()) what += "; " + found;
+  throw Error(ErrorCode::kCheckFailed, id, std::move(what), fmt::format("step {}", step), fix);
 }
 
 // At the floor a smaller scale is no cure; what is depends on where the first infinity arose.
@@ -57,10 +62,15 @@ double InitialLossScale(const Config& config) {
                                     : std::ldexp(1.0, static_cast<int>(config.fp16.initial_scale_power));
 }
 
-StepWatch::StepWatch(const Config& config, bool speaks, std::function<std::string()> diagnose)
+double ClipFactor(double grad_norm, double max_norm) {  // as FinishStepStats has it (engine/kernels/step_stats.h)
+  return max_norm > 0 && std::isfinite(grad_norm) ? std::min(1.0, max_norm / (grad_norm + 1e-6)) : 1;
+}
+
+StepWatch::StepWatch(const Config& config, bool speaks, Diagnose diagnose)
     : speaks_(speaks),
       diagnose_(std::move(diagnose)),
-      most_skips_(kMostSkipsInARow),
+      most_skips_(config.trireme.max_skipped_steps),
+      max_norm_(config.gradient_clipping),
       scales_{InitialLossScale(config)} {
   if (config.fp16.enabled) {
     const LossScaling scaling = LossScalingOf(config);
@@ -72,27 +82,23 @@ StepWatch::StepWatch(const Config& config, bool speaks, std::function<std::strin
   }
 }
 
-void StepWatch::Fail(const char* id, std::string what, int64_t step, const std::string& fix) const {
-  const std::string found = diagnose_ ? diagnose_() : "";
-  if (!found.empty()) what += "; " + found;
-  throw Error(ErrorCode::kCheckFailed, id, std::move(what), fmt::format("step {}", step), fix);
-}
-
 void StepWatch::Check(int64_t step, const StepResult& result) {
   const double scale = scales_.back();
   scales_.push_back(result.loss_scale);
   if (scales_.size() > kKeptScales) scales_.pop_front();
   if (!result.skipped) {
     if (result.loss_scale > scale && speaks_) log::Info("step {}: loss scale {} -> {}", step, scale, result.loss_scale);
+    if (ClipFactor(result.grad_norm, max_norm_) < 1) ++clipped_;
     applied_ = true;
     in_a_row_ = without_cure_ = 0;
     return;
   }
+  const std::string found = result.held && diagnose_ ? diagnose_(scale) : "";
   if (kind_ == Kind::kWide) {
     Fail("TRN005",
          fmt::format("loss {} or gradient norm {} is not finite; the weights were not changed by this step",
                      Unsigned(result.loss), Unsigned(result.grad_norm)),
-         step, "lower the learning rate or look at the data of this step; resume from the last checkpoint");
+         found, step, "lower the learning rate or look at the data of this step; resume from the last checkpoint");
   }
   ++in_a_row_;
   without_cure_ = result.loss_scale < scale ? 0 : without_cure_ + 1;
@@ -102,19 +108,19 @@ void StepWatch::Check(int64_t step, const StepResult& result) {
          fmt::format("{} with the loss scale at {}, the smallest allowed; skipped steps in a row: {}; the last loss "
                      "scales: {}",
                      NotFinite(result), scale, in_a_row_, fmt::join(scales_.begin(), scales_.end() - 1, " ")),
-         step, CureAtFloor(result));
+         found, step, CureAtFloor(result));
   }
-  if (speaks_) TellSkip(step, result);
+  if (speaks_) TellSkip(step, result, found);
   if (without_cure_ < most_skips_) return;
   const std::string at = kind_ == Kind::kBf16 ? "" : fmt::format(" at loss scale {}", result.loss_scale);
-  Fail("TRN006", fmt::format("{} steps in a row were skipped{}: {}", in_a_row_, at, NotFinite(result)), step,
+  Fail("TRN006", fmt::format("{} steps in a row were skipped{}: {}", in_a_row_, at, NotFinite(result)), found, step,
        kind_ == Kind::kStaticScale
            ? "set fp16.loss_scale to 0, the dynamic scale, or lower; or resume from an earlier checkpoint with a lower "
              "learning rate"
            : "resume from an earlier checkpoint with a lower learning rate");
 }
 
-void StepWatch::TellSkip(int64_t step, const StepResult& result) {
+void StepWatch::TellSkip(int64_t step, const StepResult& result, const std::string& found) {
   const double before = *(scales_.end() - 2);
   std::string scale;
   if (kind_ == Kind::kStaticScale) {
@@ -124,9 +130,9 @@ void StepWatch::TellSkip(int64_t step, const StepResult& result) {
     if (result.loss_scale == before)
       scale += before == floor_ ? ", its floor" : fmt::format(" (hysteresis now {})", result.hysteresis);
   }
-  const std::string line = fmt::format("step {}: skipped, {}{} | skipped {}, {} in a row", step, NotFinite(result),
-                                       scale, result.skipped_steps, in_a_row_);
-  if (kind_ == Kind::kDynamicScale && !applied_) {
+  const std::string line = fmt::format("step {}: skipped, {}{} | skipped {}, {} in a row{}{}", step, NotFinite(result),
+                                       scale, result.skipped_steps, in_a_row_, found.empty() ? "" : " | ", found);
+  if (kind_ == Kind::kDynamicScale && !applied_ && found.empty()) {
     log::Info("{} (finding the scale: normal at the start)", line);
   } else {
     log::Warn("{}", line);

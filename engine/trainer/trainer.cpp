@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "checkpoint/reader.h"
 #include "engine/base/error.h"
@@ -15,9 +16,10 @@
 #include "engine/schedule/compile.h"
 #include "engine/schedule/make_program.h"
 #include "engine/schedule/verify.h"
+#include "engine/schedule/verify_units.h"
 #include "engine/trainer/checkpointing.h"
 #include "engine/trainer/export.h"
-#include "engine/trainer/non_finite.h"
+#include "engine/trainer/first_bad_value.h"
 #include "engine/trainer/own_values.h"
 #include "engine/trainer/run_texts.h"
 #include "parsers/model_text.h"
@@ -45,14 +47,23 @@ void RequireSound(const Plan& plan, ProgramKind kind, int own_rank, const Compil
   }
   const VerifyReport report = Verify(plan, ranks);
   TRIREME_CHECK(report.ok(), report.problems.empty() ? "" : report.problems.front());
+  std::erase_if(ranks, [&](const CompiledProgram& program) {
+    const Topology::Coordinate at = topology.CoordinateOf(program.rank);
+    return at.dp_rank > 0 || at.tp_rank > 0;
+  });
+  const std::vector<std::string> units = UnitsNotRunOnce(plan, kind, ranks);
+  TRIREME_CHECK(units.empty(), units.front());
 }
 
 }  // namespace
 
 Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
-    : setup_(setup), world_(std::move(world)), watch_(setup.config, /*speaks=*/world_.rank == 0, [this] {
-        executor_->Drain();
-        return DescribeNonFinite(*state_);
+    : setup_(setup),
+      world_(std::move(world)),
+      watch_(setup.config, /*speaks=*/world_.rank == 0, [this](double loss_scale) {
+        first_bad_value_ =
+            FirstBadValue(*executor_, plan_, world_, setup_.modules, pending_.front().inputs, loss_scale);
+        return first_bad_value_;
       }) {
   PlanInputs inputs;
   inputs.world_size = world_.world_size;
@@ -82,6 +93,8 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   parts.state = state_.get();
   parts.updater = updater_.get();
   groups_ = MakeGroups(world_, plan_);
+  RequireAllParameters(*state_, world_);
+  replicas_ = std::make_unique<ReplicaCheck>(*state_, world_);
   parts.world = groups_.world;
   parts.dp = groups_.dp;
   parts.tp = groups_.tp;
@@ -89,6 +102,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   parts.tie = groups_.tie;
   parts.gradient_clipping = std::max(0.0, setup_.config.gradient_clipping);
   parts.loss_scaling = LossScalingOf(setup_.config);
+  parts.holds_skips = setup_.config.trireme.find_bad_value;
   parts.dropout_seed = static_cast<uint64_t>(setup_.config.seed);
   parts.before_instruction = setup_.before_instruction;
   executor_ = std::make_unique<Executor>(parts, MakeUnits(plan_, setup_.modules, world_.device), std::move(train),
@@ -100,34 +114,69 @@ Trainer::~Trainer() = default;
 
 StepInputs Trainer::InputsOf(TokenFill fill) const {
   const bool overflows = std::ranges::find(setup_.inject_overflow, steps_started_) != setup_.inject_overflow.end();
-  return {std::move(fill), steps_started_, /*skip_non_finite=*/true, overflows ? kOverflowFactor : 1};
+  StepInputs inputs;
+  inputs.fill = std::move(fill);
+  inputs.step = steps_started_;
+  inputs.loss_factor = overflows ? kOverflowFactor : 1;
+  for (const InjectedStepValue& injected : setup_.inject_values) {
+    if (injected.step == steps_started_ && injected.rank == world_.rank) inputs.injected.push_back(injected.value);
+  }
+  return inputs;
 }
 
 void Trainer::StartStep(TokenFill fill) {
-  pending_.push_back(executor_->Run(ProgramKind::kTrain, InputsOf(std::move(fill))));
+  BeforeStep();
+  StepInputs inputs = InputsOf(std::move(fill));
+  const int64_t run = executor_->Run(ProgramKind::kTrain, inputs);
+  pending_.push_back({run, std::move(inputs)});
   ++steps_started_;
   consumed_samples_ += plan_.batch.train_batch_size;
 }
 
 StepResult Trainer::FinishStep() {
   TRIREME_CHECK(!pending_.empty(), "FinishStep without a started step");
-  const StepResult result = executor_->Result(pending_.front());
-  pending_.erase(pending_.begin());
+  const StepResult result = executor_->Result(pending_.front().run);
   ++steps_finished_;
   applied_steps_ = result.applied_steps;
   skipped_steps_ = result.skipped_steps;
   watch_.Check(steps_finished_ - 1, result);
+  pending_.pop_front();
+  if (result.held) Resume();
   return result;
 }
 
+void Trainer::BeforeStep() {
+  const int64_t every = setup_.config.trireme.check_replicas_every;
+  if (every > 0 && steps_started_ > 0 && steps_started_ % every == 0) CompareReplicas();
+}
+
+void Trainer::CompareReplicas() {
+  if (setup_.config.trireme.check_replicas_every == 0 || !replicas_->any()) return;
+  executor_->Drain();
+  replicas_->Compare(steps_started_);
+}
+
+// The steps that were issued after a held one were void.
+void Trainer::Resume() {
+  executor_->Release();
+  for (StartedStep& step : pending_) step.run = executor_->Run(ProgramKind::kTrain, step.inputs);
+}
+
 double Trainer::Forward(TokenFill fill, int64_t micro_batch) {
+  if (micro_batch == 0) BeforeStep();
+  pieces_.resize(static_cast<size_t>(micro_batch));
+  pieces_.push_back(fill);
   return executor_->ForwardPiece(InputsOf(std::move(fill)), micro_batch);
 }
 
 void Trainer::Backward(int64_t micro_batch) { executor_->BackwardPiece(micro_batch); }
 
 void Trainer::Step() {
-  pending_.push_back(executor_->StepPiece());
+  const int64_t run = executor_->StepPiece();
+  const auto fill = [pieces = std::exchange(pieces_, {})](int64_t micro_batch, const at::Tensor& tokens) {
+    pieces.at(static_cast<size_t>(micro_batch))(micro_batch, tokens);
+  };
+  pending_.push_back({run, InputsOf(fill)});
   ++steps_started_;
   consumed_samples_ += plan_.batch.train_batch_size;
 }
@@ -213,6 +262,7 @@ void Trainer::RestoreScaler(const RunCounters& counters, double* step_state) {
 std::string Trainer::Save(const std::filesystem::path& root, const std::optional<data::DataPosition>& position) {
   TRIREME_CHECK(pending_.empty(), "a step is unfinished");
   executor_->Drain();
+  CompareReplicas();
   const at::Tensor scalars = state_->step_state().cpu();
   const double* s = scalars.const_data_ptr<double>();
   SaveRequest request;

@@ -3,6 +3,7 @@
 //   trainer.StartStep(fill);  StepResult done = trainer.FinishStep();
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -17,12 +18,20 @@
 #include "engine/model/own_modules.h"
 #include "engine/plan/plan.h"
 #include "engine/trainer/rank_world.h"
+#include "engine/trainer/replicas.h"
 #include "engine/trainer/run_texts.h"
 #include "engine/trainer/step_watch.h"
 #include "engine/zero/rank_state.h"
 #include "parsers/config.h"
 
 namespace trireme {
+
+// A value set by hand: a test of what follows one that is not finite.
+struct InjectedStepValue {
+  int64_t step = 0;  // counted from 0
+  int rank = 0;
+  InjectedValue value = {};
+};
 
 struct TrainerSetup {
   Config config;
@@ -37,6 +46,7 @@ struct TrainerSetup {
   // Steps, counted from 0, whose loss is multiplied by 1e38: a test of what follows an overflow.
   std::vector<int64_t> inject_overflow = {};
   std::function<void(const Instruction&)> before_instruction = {};  // tests: ExecutorParts
+  std::vector<InjectedStepValue> inject_values = {};
 };
 
 struct Evaluation {
@@ -49,10 +59,14 @@ class Trainer {
   Trainer(const TrainerSetup& setup, RankWorld world);
   ~Trainer();
 
-  // Issues one training step; `fill` gives this rank's micro-batches. FinishStep waits for the oldest step whose result
-  // was not taken. Run one ahead (StartStep, StartStep, FinishStep, ...) and the device never waits for the host.
+  // Issues one training step; `fill` gives this rank's micro-batches, and once more if they have to be looked at: until
+  // FinishStep has returned the step's result. FinishStep waits for the oldest step whose result was not taken. Run one
+  // ahead (StartStep, StartStep, FinishStep, ...) and the device never waits for the host. A step that was skipped for
+  // a value that no loss scale cures is made once more, to name where it began (first_bad_value.h); what was issued
+  // after it is then issued again.
   // Throws Error when loss or gradients are not finite in fp32 or fp64 runs (TRN005), too often in 16-bit ones
-  // (TRN006), or at the smallest loss scale (TRN007).
+  // (TRN006), or at the smallest loss scale (TRN007). Before every trireme.check_replicas_every-th step, and before a
+  // checkpoint, what several ranks hold is compared (replicas.h).
   void StartStep(TokenFill fill);
   StepResult FinishStep();
   int64_t steps_started() const { return steps_started_; }  // since the model's first step, skipped ones included
@@ -60,8 +74,11 @@ class Trainer {
   // As of the last finished step, or of the checkpoint.
   int64_t applied_steps() const { return applied_steps_; }
   int64_t skipped_steps() const { return skipped_steps_; }
-  const SkipCounts& skips() const { return watch_.skips(); }  // of this run
-  double loss_scale() const { return watch_.loss_scale(); }   // of the step after the last finished one
+  const SkipCounts& skips() const { return watch_.skips(); }               // of this run
+  int64_t skips_in_a_row() const { return watch_.skips_in_a_row(); }
+  int64_t clipped_steps() const { return watch_.clipped_steps(); }  // of this run
+  const std::string& first_bad_value() const { return first_bad_value_; }  // of the last step that was looked at
+  double loss_scale() const { return watch_.loss_scale(); }                // of the step after the last finished one
 
   // The same step by hand: forward gives the mean loss of the micro-batch on this rank.
   double Forward(TokenFill fill, int64_t micro_batch);
@@ -103,6 +120,9 @@ class Trainer {
   std::optional<ScalerCounters> ScalerOf(const double* step_state) const;
   void RestoreScaler(const RunCounters& counters, double* step_state);
   StepInputs InputsOf(TokenFill fill) const;
+  void Resume();
+  void BeforeStep();
+  void CompareReplicas();
 
   TrainerSetup setup_;
   RankWorld world_;
@@ -110,11 +130,18 @@ class Trainer {
   StepWatch watch_;
   Plan plan_;
   std::unique_ptr<RankState> state_;
+  std::unique_ptr<ReplicaCheck> replicas_;
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<Executor> executor_;
   int64_t steps_started_ = 0, steps_finished_ = 0, consumed_samples_ = 0;
   int64_t applied_steps_ = 0, skipped_steps_ = 0;
-  std::vector<int64_t> pending_;  // runs whose results were not taken, oldest first
+  struct StartedStep {
+    int64_t run = 0;
+    StepInputs inputs;
+  };
+  std::deque<StartedStep> pending_;  // whose results were not taken, oldest first
+  std::string first_bad_value_;
+  std::vector<TokenFill> pieces_;  // of the step by hand, by micro-batch
 };
 
 }  // namespace trireme

@@ -241,4 +241,15 @@ void Backend<CudaDevice>::AddInto(const at::Tensor& source, const at::Tensor& de
                 CurrentStream());
 }
 
+template <>
+void Backend<CudaDevice>::FindNonFinite(const at::Tensor& values, const at::Tensor& result) {
+  cuda::FindNonFinite(ElementOf(values), Data(values), values.numel(), static_cast<int64_t*>(Data(result)),
+                      CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::Checksum(const at::Tensor& values, const at::Tensor& result) {
+  cuda::Checksum(ElementOf(values), Data(values), values.numel(), static_cast<int64_t*>(Data(result)), CurrentStream());
+}
+
 }  // namespace trireme::kernels

@@ -111,5 +111,8 @@ void SgdUpdate(Element master, Element gradient, Element weights, const UpdateAr
 // flat.cu
 void CastCopy(Element from, Element to, const void* source, void* destination, int64_t count, cudaStream_t stream);
 void AddInto(Element from, Element to, const void* source, void* destination, int64_t count, cudaStream_t stream);
+// inspect.cu
+void FindNonFinite(Element type, const void* values, int64_t count, int64_t* result, cudaStream_t stream);
+void Checksum(Element type, const void* values, int64_t count, int64_t* result, cudaStream_t stream);
 
 }  // namespace trireme::kernels::cuda

@@ -136,9 +136,8 @@ TEST(LossScale, NUM_01_AnOverflowAtTheFloorEndsTheRunWithItsNumbers) {
   EXPECT_NE(got.failed.find("skipped steps in a row: 3; the last loss scales: 4 4 4 4 4 2 1"), std::string::npos)
       << got.failed;
   EXPECT_NE(got.failed.find("step 6"), std::string::npos) << got.failed;
-  EXPECT_NE(got.failed.find("gradients of this rank are not finite, in backward's order first that of"),
-            std::string::npos)
-      << got.failed;
+  EXPECT_NE(got.failed.find("first bad value: infinity in the gradient of"), std::string::npos) << got.failed;
+  EXPECT_NE(got.failed.find(", backward of micro-batch 0 on rank 0"), std::string::npos) << got.failed;
 }
 
 // An embedding row past fp16's range, 70000 say, is infinite in fp16: the weight is named.
@@ -157,7 +156,9 @@ TEST(LossScale, NUM_01_AWeightPastTheRangeIsNamed) {
     trainer.FinishStep();
   });
   EXPECT_NE(failed.find("TRN007"), std::string::npos) << failed;
-  EXPECT_NE(failed.find("the weight transformer.wte.weight itself is not finite"), std::string::npos) << failed;
+  EXPECT_NE(failed.find("first bad value: infinity in the weight transformer.wte.weight (element 24), forward"),
+            std::string::npos)
+      << failed;
   EXPECT_NE(failed.find("forward itself leaves fp16's range"), std::string::npos) << failed;
 }
 
@@ -211,6 +212,23 @@ TEST(StepWatch, NUM_05_Bf16SkipsAreToldAndBounded) {
   EXPECT_NE(Skips(config, nan, 50).find("TRN006 50 steps in a row were skipped: loss 2.5, gradient norm nan"),
             std::string::npos)
       << Skips(config, nan, 50);
+}
+
+TEST(StepWatch, NUM_22_ClippedStepsAreCounted) {
+  Config config;
+  config.gradient_clipping = 0.5;
+  StepWatch watch(config, /*speaks=*/false);
+  StepResult result;
+  for (const double norm : {3.0, 0.2, 0.51}) {
+    result.grad_norm = norm;
+    watch.Check(0, result);
+  }
+  EXPECT_EQ(watch.clipped_steps(), 2);
+  EXPECT_NEAR(ClipFactor(3.0, 0.5) * 3.0, 0.5, 1e-6);
+  for (const double norm : std::initializer_list<double>{0.0, 0.2, INFINITY, NAN})
+    EXPECT_EQ(ClipFactor(norm, 0.5), 1) << norm;
+  EXPECT_EQ(ClipFactor(1e300, 0.5), 0.5 / 1e300);
+  EXPECT_EQ(ClipFactor(3.0, -1), 1);
 }
 
 TEST(StepWatch, NUM_08_OnlyFp16SpeaksOfAScale) {

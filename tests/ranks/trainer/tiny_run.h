@@ -30,6 +30,9 @@ struct TinyRun {
   double loss_scale = 0;  // 0: dynamic, with the following
   int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
   std::vector<int64_t> inject_overflow = {};
+  std::vector<InjectedStepValue> inject_values = {};
+  bool find_bad_value = true;
+  int64_t check_replicas_every = 100;
   std::optional<ModelSpec> model = {};  // instead of the GPT-2 of `heads` and `tied`
   double dropout = 0;
   double offload_optimizer = 0;  // ratio; 0: none
