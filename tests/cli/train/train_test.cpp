@@ -34,7 +34,7 @@ TEST(Train, LossFallsCheckpointResumesInAnotherLayoutAndTextComesOut) {
     EXPECT_EQ(log[step]["step"], step);
     EXPECT_EQ(log[step]["tokens"], 8 * 32);
     EXPECT_EQ(log[step]["skipped"], 0);
-    for (const char* key : {"loss", "lr", "grad_norm", "loss_scale", "seconds"})
+    for (const char* key : {"loss", "lr", "grad_norm", "clip", "skipped_in_a_row", "loss_scale", "seconds"})
       EXPECT_TRUE(log[step][key].is_number()) << key;
   }
   EXPECT_LT(log[11]["loss"].get<double>(), log[0]["loss"].get<double>() - 0.5);
@@ -80,6 +80,35 @@ TEST(Train, DAT_09_PositionIsKeptInSamples) {
   const Outcome second = RunTrireme(job.Train(2, {"--train-iters", "12", "--load", job.Path("ckpt")}, "half.json"));
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_NE(second.err.find("at step 10, next sample 80"), std::string::npos) << second.err;
+}
+
+// Real processes over Gloo. fp32 ends; bf16 says it in the skipped step's line and goes on.
+TEST(Train, NUM_08_TheFirstBadValueIsNamedWithUnitRankMicroBatchAndStep) {
+  const TinyJob job;
+  const std::vector<std::string> flags = {"--train-iters",        "9",          "--inject-value",
+                                          "7:1:2:1:backward:nan", "--log-json", job.Path("log.jsonl")};
+  const std::string found =
+      "first bad value: NaN in the gradient of the input of transformer.h.1 (element 0), backward of micro-batch 1 on "
+      "rank 1 (pp 0, dp 1, tp 0)";
+  const Outcome wide = RunTrireme(job.Train(2, flags));
+  EXPECT_EQ(wide.code, 1);
+  EXPECT_NE(wide.err.find("TRN005"), std::string::npos) << wide.err;
+  EXPECT_NE(wide.err.find("step 7"), std::string::npos) << wide.err;
+  EXPECT_NE(wide.err.find(found), std::string::npos) << wide.err;
+
+  std::string bf16 = kTinyConfig;
+  bf16.replace(bf16.find("\"gradient_clipping\""), 0, "\"bf16\": {\"enabled\": true}, ");
+  job.WriteConfig("bf16.json", bf16);
+  const Outcome narrow = RunTrireme(job.Train(2, flags, "bf16.json"));
+  EXPECT_EQ(narrow.code, 0) << narrow.err;
+  const size_t line = narrow.err.find("step 7: skipped, loss ");
+  ASSERT_NE(line, std::string::npos) << narrow.err;
+  EXPECT_LT(narrow.err.find(found, line), narrow.err.find('\n', line)) << narrow.err;
+  EXPECT_EQ(narrow.err.find("first bad value", line), narrow.err.rfind("first bad value")) << "said once";
+  const auto log = ReadLog(job.Path("log.jsonl"));
+  ASSERT_EQ(log.size(), 9u);
+  EXPECT_EQ(log[7]["skipped"], 1);
+  EXPECT_EQ(log[7]["lr"], log[8]["lr"]) << "a skipped step does not advance the rate";
 }
 
 TEST(Train, FollowsDeepSpeedOverRealProcesses) {

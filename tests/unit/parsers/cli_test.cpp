@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "config_testing.h"
 #include "engine/base/error.h"
 
@@ -100,6 +102,13 @@ TEST(Cli, RecomputationAndWholeEvaluations) {
 TEST(Cli, InjectedOverflowsAreAListOfSteps) {
   EXPECT_EQ((std::vector<int64_t>{3, 4, 9}), Train({"--inject-overflow", "3,4,9"}).inject_overflow);
   EXPECT_TRUE(Train({}).inject_overflow.empty());
+  const InjectFlag inject{.step = 7, .rank = 1, .unit = 2, .micro_batch = 3, .backward = true, .value = INFINITY};
+  EXPECT_EQ(inject, Train({"--inject-value", "7:1:2:3:backward:inf"}).inject_value);
+  EXPECT_TRUE(std::isnan(Train({"--inject-value", "7:1:2:3:forward:nan"}).inject_value->value));
+  EXPECT_FALSE(Train({}).inject_value);
+  for (const char* wrong : {"7:1:2:3:forward", "7:1:2:-3:forward:nan", "7:1:2:3:sideways:nan", "7:1:2:3:forward:x"}) {
+    EXPECT_TRUE(Contains(TrainFailure({std::string("--inject-value=") + wrong}), "names no value")) << wrong;
+  }
   for (const char* wrong : {"3,,4", "-1", "3;4", "x"}) {
     EXPECT_TRUE(Contains(TrainFailure({std::string("--inject-overflow=") + wrong}), "is no list of steps")) << wrong;
   }

@@ -139,6 +139,17 @@ TEST(Config, FlagsFillAutoAndAbsentKeys) {
   EXPECT_EQ("--adam-beta2", testing::SourceOf(r, "optimizer.params.betas"));
 }
 
+TEST(Config, NUM_23_TheClipFlagActsOrIsAConflict) {
+  TrainFlags f;
+  f.clip_grad = 0.7;
+  const ParseResult filled = Parse(R"({"train_micro_batch_size_per_gpu":1,"optimizer":{"type":"AdamW"}})", 1, f);
+  EXPECT_EQ(0.7, filled.config.gradient_clipping);
+  EXPECT_EQ("--clip-grad", testing::SourceOf(filled, "gradient_clipping"));
+  const ParseResult both =
+      Parse(R"({"train_micro_batch_size_per_gpu":1,"gradient_clipping":0.5,"optimizer":{"type":"AdamW"}})", 1, f);
+  EXPECT_EQ(Keys{"CFG008 gradient_clipping"}, ErrorKeys(both));
+}
+
 TEST(Config, CFG_16_AFlagThatDiffersFromTheFileIsAnError) {
   TrainFlags f;
   f.lr = 1e-4;
