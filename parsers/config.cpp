@@ -114,6 +114,19 @@ void TellAccumulation(SectionReader& root, const Config& config) {
       "write \"trireme\": {\"deepspeed_accumulation\": true} for DeepSpeed's curve");
 }
 
+// Between the halves of Lamb's update norms travel between the devices.
+void RefuseLambOnTheHost(SectionReader& root, const Config& config) {
+  const ZeroConfig& zero = config.zero_optimization;
+  if (config.optimizer.type != OptimizerType::kLamb || zero.offload_optimizer.device == OffloadDevice::kNone) return;
+  root.diagnostics().Error(
+      "CFG058", root.At("zero_optimization"), "zero_optimization.offload_optimizer",
+      "Lamb is not updated on the CPU: its step waits for norms of whole tensors, summed over the ranks",
+      fmt::format(
+          "remove offload_optimizer (ZeRO-{} divides Lamb's state over {} ranks), or use AdamW, Lion or Adagrad, "
+          "which are updated on the CPU",
+          zero.zero_stage, config.dp_size));
+}
+
 void TellPipelineCost(SectionReader& root, const Config& config) {
   if (config.pipeline_parallel.pp_size == 1 || config.zero_optimization.zero_stage < 2) return;
   root.diagnostics().Notice(
@@ -151,6 +164,7 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   CheckOnePrecision(root, config);
   CheckGradientTypes(root, config);
   TellAccumulation(root, config);
+  RefuseLambOnTheHost(root, config);
   TellPipelineCost(root, config);
   TellPeakRate(root, config);
   root.RejectUnread(KnownTopLevelKeys());
@@ -177,7 +191,7 @@ DType CommunicationDType(const Config& config) {
 }
 
 std::string_view Name(OptimizerType type) {
-  static constexpr std::string_view kNames[] = {"Adam", "AdamW", "SGD"};
+  static constexpr std::string_view kNames[] = {"Adam", "AdamW", "SGD", "Adagrad", "Lion", "Lamb"};
   return kNames[static_cast<int>(type)];
 }
 

@@ -27,14 +27,15 @@ struct BatchConfig {
   int64_t gradient_accumulation_steps = 0;
 };
 
-enum class OptimizerType { kAdam, kAdamW, kSgd };
+enum class OptimizerType { kAdam, kAdamW, kSgd, kAdagrad, kLion, kLamb };
 
-// `type` names in any letter case for Adam and AdamW, exactly "SGD" for SGD (PyTorch's class).
+// `type` names in any letter case for what DeepSpeed knows by name, exactly "SGD" for SGD (PyTorch's class). Formulas
+// and defaults of each: docs/optimizers.md.
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::kAdam;
-  double lr = 1e-3;
+  double lr = 1e-3;  // 1e-2 for Adagrad
   std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
+  double eps = 1e-8;        // 1e-10 for Adagrad
   double weight_decay = 0;  // 0.01 for AdamW with torch_adam
   bool bias_correction = true;
   bool adam_w_mode = true;  // read for type Adam only
@@ -42,6 +43,11 @@ struct OptimizerConfig {
   double momentum = 0;  // momentum, dampening, nesterov: SGD only
   double dampening = 0;
   bool nesterov = false;
+  double lr_decay = 0;                   // Adagrad
+  double initial_accumulator_value = 0;  // Adagrad
+  double max_coeff = 10;                 // max_coeff, min_coeff, eps_inside_sqrt: Lamb
+  double min_coeff = 0.01;
+  bool eps_inside_sqrt = false;
   // The rule in effect, out of type and adam_w_mode: true p -= lr*wd*p; false g += wd*p.
   bool decoupled_weight_decay = true;
 };

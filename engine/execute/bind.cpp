@@ -48,6 +48,8 @@ at::Tensor Executor::View(const BufferUse& use) const {
       return state.gradient_sum(u);
     case BufferKind::kHostGradient:
       return state.host_gradient(u);
+    case BufferKind::kUpdateNorms:
+      return state.update_norms(u);
     case BufferKind::kStepState:
       return state.step_state();
     default:

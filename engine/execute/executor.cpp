@@ -271,6 +271,14 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
     case Op::kStepStats:
       RunStepStats(bound, step, stream);
       break;
+    case Op::kUpdateNorms:
+      for (int u = instruction.units.first; u <= instruction.units.last; ++u) {
+        parts_.updater->UpdateNorms(*parts_.state, u);
+      }
+      break;
+    case Op::kReduceNorms:
+      RunReduceNorms(instruction, stream);
+      break;
     case Op::kUpdate:
       RunUpdate(bound, step);
       break;
@@ -407,6 +415,24 @@ void Executor::RunReduce(const Bound& bound, CommStream stream) {
     } else {
       kernels::CastCopy(unit.out, unit.target);
     }
+  }
+}
+
+void Executor::RunReduceNorms(const Instruction& instruction, CommStream stream) {
+  const bool tp = instruction.group == Group::kTp;
+  if (!tp) parts_.dp->GroupStart();
+  for (int u = instruction.units.first; u <= instruction.units.last; ++u) {
+    const at::Tensor& norms = parts_.state->update_norms(u);
+    if (tp) {
+      tensor_parallel_->AllReduce(norms, ReduceOp::kSum);
+    } else {
+      parts_.dp->AllReduce(norms, ReduceOp::kSum, stream);
+    }
+  }
+  if (tp) {
+    tensor_parallel_->Wait();
+  } else {
+    parts_.dp->GroupEnd();
   }
 }
 

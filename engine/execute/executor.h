@@ -142,6 +142,7 @@ class Executor {
   void LookAtReduced(const Bound& bound, Probe& probe) const;
   void RunGather(const Bound& bound, CommStream stream);
   void RunReduce(const Bound& bound, CommStream stream);
+  void RunReduceNorms(const Instruction& instruction, CommStream stream);
   void RunStepStats(const Bound& bound, StepContext& step, CommStream stream);
   void RunTpReduce(const Bound& bound);
   void RunTransfers(const Bound& bound, CommStream stream);

@@ -1,6 +1,7 @@
 // The same functions as kernels.h after its checks, once a device. kernels.cpp checks arguments and calls one of the
 // two.
 #pragma once
+#include "engine/base/error.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/philox.h"
 
@@ -56,6 +57,18 @@ struct Backend {
   static void SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer, const at::Tensor& gradient,
                         const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
                         const SgdOptions& options);
+  static void AdagradUpdate(const at::Tensor& master, const at::Tensor& sum, const at::Tensor& gradient,
+                            const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
+                            const AdagradOptions& options);
+  static void LionUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& gradient,
+                         const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
+                         const at::Tensor& betas, const LionOptions& options);
+  static void LambMoments(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                          const at::Tensor& gradient, const at::Tensor& squares, const at::Tensor& state,
+                          const at::Tensor& learning_rates, const at::Tensor& betas, const LambOptions& options);
+  static void LambUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                         const at::Tensor& weights, const at::Tensor& squares, const at::Tensor& state,
+                         const at::Tensor& learning_rates, const at::Tensor& betas, const LambOptions& options);
   static void CastCopy(const at::Tensor& source, const at::Tensor& destination);
   static void AddInto(const at::Tensor& source, const at::Tensor& destination);
   static void FindNonFinite(const at::Tensor& values, const at::Tensor& result);
@@ -63,3 +76,15 @@ struct Backend {
 };
 
 }  // namespace trireme::kernels
+
+// Runs a function of Backend on the device of `tensor`.
+#ifdef TRIREME_HAS_CUDA
+#define TRIREME_RUN(tensor, Function, ...) \
+  ((tensor).is_cuda() ? Backend<CudaDevice>::Function(__VA_ARGS__) : Backend<CpuDevice>::Function(__VA_ARGS__))
+#else
+#define TRIREME_RUN(tensor, Function, ...)                                                                     \
+  do {                                                                                                         \
+    TRIREME_CHECK((tensor).is_cpu(), "a program without GPU code got a tensor on " + (tensor).device().str()); \
+    Backend<CpuDevice>::Function(__VA_ARGS__);                                                                 \
+  } while (false)
+#endif

@@ -42,6 +42,13 @@ inline void CheckType(const at::Tensor& tensor, at::ScalarType type, const char*
                 fmt::format("{} is {}, wanted {}", name, ShapeText(tensor), c10::toString(type)));
 }
 
+inline void CheckFlat(const at::Tensor& tensor, int64_t count, const char* name) { CheckShape(tensor, {count}, name); }
+
+inline void CheckState(const at::Tensor& state) {
+  CheckShape(state, {kStepStateSize}, "step_state");
+  CheckType(state, at::kDouble, "step_state");
+}
+
 inline void CheckSameDevice(const at::Tensor& first, std::initializer_list<const at::Tensor*> others) {
   for (const at::Tensor* other : others) {
     TRIREME_CHECK(!other->defined() || other->device() == first.device(),

@@ -8,27 +8,8 @@
 #include "engine/kernels/backend.h"
 #include "engine/kernels/checks.h"
 
-// Runs a function of Backend on the device of `tensor`.
-#ifdef TRIREME_HAS_CUDA
-#define TRIREME_RUN(tensor, Function, ...) \
-  ((tensor).is_cuda() ? Backend<CudaDevice>::Function(__VA_ARGS__) : Backend<CpuDevice>::Function(__VA_ARGS__))
-#else
-#define TRIREME_RUN(tensor, Function, ...)                                                                     \
-  do {                                                                                                         \
-    TRIREME_CHECK((tensor).is_cpu(), "a program without GPU code got a tensor on " + (tensor).device().str()); \
-    Backend<CpuDevice>::Function(__VA_ARGS__);                                                                 \
-  } while (false)
-#endif
-
 namespace trireme::kernels {
 namespace {
-
-void CheckFlat(const at::Tensor& tensor, int64_t count, const char* name) { CheckShape(tensor, {count}, name); }
-
-void CheckState(const at::Tensor& state) {
-  CheckShape(state, {kStepStateSize}, "step_state");
-  CheckType(state, at::kDouble, "step_state");
-}
 
 void CheckTokens(const at::Tensor& tokens) {
   TRIREME_CHECK(tokens.defined() && tokens.dim() == 2 && tokens.size(1) >= 2 && tokens.is_contiguous() &&
@@ -285,29 +266,6 @@ void CrossEntropy(const at::Tensor& logits, const at::Tensor& tokens, int64_t fi
   TRIREME_RUN(logits, CrossEntropy, logits, tokens, first_row, vocab_size, gradient_scale, row_losses, state, train);
 }
 
-void CheckUpdate(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& weights,
-                 const at::Tensor& state, const at::Tensor& learning_rates) {
-  const int64_t count = master.numel();
-  CheckState(state);
-  CheckFlat(master, count, "master");
-  CheckFlat(gradient, count, "gradient");
-  TRIREME_CHECK(master.scalar_type() == at::kFloat || master.scalar_type() == at::kDouble,
-                "master is " + ShapeText(master));
-  TRIREME_CHECK(master.scalar_type() != at::kDouble || gradient.scalar_type() == at::kDouble,
-                "gradient is " + ShapeText(gradient));
-  TRIREME_CHECK(master.scalar_type() != at::kFloat || gradient.scalar_type() != at::kDouble,
-                "gradient is " + ShapeText(gradient));
-  if (weights.defined()) {
-    CheckFlat(weights, count, "weights");
-    TRIREME_CHECK((master.scalar_type() == at::kDouble) == (weights.scalar_type() == at::kDouble),
-                  "weights are " + ShapeText(weights));
-  }
-  TRIREME_CHECK(learning_rates.dim() == 1 && learning_rates.numel() > 0 && learning_rates.is_contiguous(),
-                ShapeText(learning_rates));
-  CheckType(learning_rates, at::kDouble, "learning_rates");
-  CheckSameDevice(master, {&gradient, &weights, &state, &learning_rates});
-}
-
 }  // namespace
 
 void CrossEntropyForwardBackward(const at::Tensor& logits, const at::Tensor& tokens, int64_t first_row,
@@ -370,37 +328,6 @@ void SumOfSquares(const at::Tensor& gradient, const at::Tensor& state) {
 void FinishStepStats(const at::Tensor& state, const StepStatsOptions& options) {
   CheckState(state);
   TRIREME_RUN(state, FinishStepStats, state, options);
-}
-
-void AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-                const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,
-                const at::Tensor& learning_rates, const at::Tensor& betas, const AdamOptions& options) {
-  CheckUpdate(master, gradient, weights, state, learning_rates);
-  for (const at::Tensor* moment : {&exp_avg, &exp_avg_sq}) {
-    CheckFlat(*moment, master.numel(), "moment");
-    CheckType(*moment, master.scalar_type(), "moment");
-  }
-  CheckShape(betas, {learning_rates.numel(), 2}, "betas");
-  CheckType(betas, at::kDouble, "betas");
-  CheckSameDevice(master, {&exp_avg, &exp_avg_sq, &betas});
-  if (master.numel() == 0) return;
-  TRIREME_RUN(master, AdamUpdate, master, exp_avg, exp_avg_sq, gradient, weights, state, learning_rates, betas,
-              options);
-}
-
-void SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer, const at::Tensor& gradient,
-               const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
-               const SgdOptions& options) {
-  CheckUpdate(master, gradient, weights, state, learning_rates);
-  TRIREME_CHECK(momentum_buffer.defined() || options.momentum == 0,
-                fmt::format("momentum {} without a buffer", options.momentum));
-  if (momentum_buffer.defined()) {
-    CheckFlat(momentum_buffer, master.numel(), "momentum_buffer");
-    CheckType(momentum_buffer, master.scalar_type(), "momentum_buffer");
-    CheckSameDevice(master, {&momentum_buffer});
-  }
-  if (master.numel() == 0) return;
-  TRIREME_RUN(master, SgdUpdate, master, momentum_buffer, gradient, weights, state, learning_rates, options);
 }
 
 void CastCopy(const at::Tensor& source, const at::Tensor& destination) {

@@ -213,6 +213,44 @@ struct SgdOptions {
 void SgdUpdate(const at::Tensor& master, const at::Tensor& momentum_buffer, const at::Tensor& gradient,
                const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
                const SgdOptions& options);
+struct AdagradOptions {
+  double epsilon = 1e-10;
+  double weight_decay = 0;
+  double lr_decay = 0;
+};
+// PyTorch's Adagrad (Duchi, Hazan, Singer: JMLR 12, 2011): g += wd p; s += g g; p -= c g / (sqrt(s) + eps), with
+// c = lr / (1 + (t - 1) lr_decay) made in double. `sum` begins at the initial accumulator value.
+void AdagradUpdate(const at::Tensor& master, const at::Tensor& sum, const at::Tensor& gradient,
+                   const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
+                   const AdagradOptions& options);
+struct LionOptions {
+  double weight_decay = 0;
+};
+// Lion (arXiv:2302.06675), rounded in the order of DeepSpeed's: c = b1 m + (1 - b1) g; p = p (1 - lr wd) - lr sign(c);
+// m = b2 m + (1 - b2) g. sign(0) is 0, and what is not a number stays one.
+void LionUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& gradient,
+                const at::Tensor& weights, const at::Tensor& state, const at::Tensor& learning_rates,
+                const at::Tensor& betas, const LionOptions& options);
+
+// LAMB (arXiv:1904.00962) with DeepSpeed's bounds, in two halves, since its step needs norms of a whole tensor:
+//   u = m / (sqrt(v) + eps) + wd p, m and v as Adam's; a = lr sqrt(1 - b2^t) / (1 - b1^t) with bias correction, else
+//   lr; r = clamp(|p| / |u|, min_coefficient, max_coefficient), 1 where a norm is 0; p -= (a r) u.
+struct LambOptions {
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  bool bias_correction = true;
+  bool epsilon_inside_root = false;  // sqrt(v + eps)
+  double max_coefficient = 10, min_coefficient = 0.01;
+};
+// Updates the moments of one part of a tensor. squares: double [2]; the sums of p^2 and u^2, in double and in an order
+// that the length alone decides, are added to it. {}: no sums (another rank makes them).
+void LambMoments(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                 const at::Tensor& gradient, const at::Tensor& squares, const at::Tensor& state,
+                 const at::Tensor& learning_rates, const at::Tensor& betas, const LambOptions& options);
+// The step itself, with the moments as LambMoments left them and squares over all parts of the tensor.
+void LambUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                const at::Tensor& weights, const at::Tensor& squares, const at::Tensor& state,
+                const at::Tensor& learning_rates, const at::Tensor& betas, const LambOptions& options);
 
 // What AdamUpdate on this machine's CPU uses: "AVX-512", "AVX2" or "plain code".
 std::string_view CpuLevel();

@@ -196,8 +196,18 @@ void PlaceOptimizer(Plan& plan, double ratio) {
 }
 
 int MomentsOf(const OptimizerConfig& optimizer) {
-  if (optimizer.type != OptimizerType::kSgd) return 2;
-  return optimizer.momentum != 0 ? 1 : 0;
+  switch (optimizer.type) {
+    case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
+    case OptimizerType::kLamb:
+      return 2;
+    case OptimizerType::kAdagrad:
+    case OptimizerType::kLion:
+      return 1;
+    case OptimizerType::kSgd:
+      return optimizer.momentum != 0 ? 1 : 0;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -255,6 +265,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.weights_on_host = zero.offload_param.device != OffloadDevice::kNone && plan.zero_stage == 3;
   plan.effective_zero_stage = plan.topology.dp_size > 1 || plan.weights_on_host ? plan.zero_stage : 0;
   plan.moments_per_element = MomentsOf(config.optimizer);
+  plan.trust_ratios = config.optimizer.type == OptimizerType::kLamb;
   plan.separate_master = plan.dtypes.compute != plan.dtypes.master;
   plan.recompute = inputs.recompute;
   plan.hidden_dropout = inputs.hidden_dropout;
@@ -272,6 +283,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   CheckPipeline(plan);
   plan.buckets = plan_parts::MakeBuckets(plan.units, plan.stages, zero, plan.effective_zero_stage);
   if (zero.offload_optimizer.device != OffloadDevice::kNone && plan.zero_stage >= 1) {
+    TRIREME_CHECK(!plan.trust_ratios, "the parser refuses Lamb on the host");
     PlaceOptimizer(plan, zero.offload_optimizer.ratio);
   }
   plan.pin_memory = zero.offload_optimizer.pin_memory && zero.offload_param.pin_memory;

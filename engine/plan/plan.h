@@ -132,7 +132,8 @@ struct Plan {
   int zero_stage = 0;  // as configured
   // 0 where dp_size is 1: nothing to shard. But 3 with offload_param, which needs the weights unit by unit.
   int effective_zero_stage = 0;
-  int moments_per_element = 2;   // Adam 2, SGD with momentum 1, SGD 0
+  int moments_per_element = 2;   // Adam, Lamb 2; Adagrad, Lion, SGD with momentum 1; SGD 0
+  bool trust_ratios = false;     // Lamb: an update needs the norms of whole tensors, and has two halves
   bool separate_master = false;  // compute and master types differ
   bool weights_on_host = false;  // offload_param: own shards of the weights
   bool pin_memory = true;        // what is offloaded lies in page-locked memory

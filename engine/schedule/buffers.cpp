@@ -17,6 +17,8 @@ int64_t BufferBytes(const Plan& plan, const BufferKey& key) {
              (plan.moments_per_element + (plan.HasMaster(key.unit) ? 1 : 0));
     case BufferKind::kGradientSum:
       return (stage >= 2 ? unit().shard_elements : unit().padded_elements) * accumulate;
+    case BufferKind::kUpdateNorms:
+      return plan.trust_ratios ? static_cast<int64_t>(unit().segments.size()) * 2 * SizeOf(DType::kFloat64) : 0;
     case BufferKind::kHostGradient:
       return plan.OwnElements(key.unit) * accumulate;
     case BufferKind::kHostState:

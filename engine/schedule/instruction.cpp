@@ -12,9 +12,10 @@ bool CopiesState(const Instruction& instruction) {
 }
 
 std::string_view Name(Op op) {
-  static constexpr std::array<std::string_view, 17> kNames = {
-      "Load",    "Forward", "Recompute", "Backward",  "BackwardInput", "BackwardWeight", "Send",     "Recv",  "Gather",
-      "Release", "Reduce",  "TpReduce",  "TieReduce", "StepStats",     "Update",         "CopyDown", "CopyUp"};
+  static constexpr std::array<std::string_view, 19> kNames = {
+      "Load",        "Forward",     "Recompute", "Backward", "BackwardInput", "BackwardWeight", "Send",
+      "Recv",        "Gather",      "Release",   "Reduce",   "TpReduce",      "TieReduce",      "StepStats",
+      "UpdateNorms", "ReduceNorms", "Update",    "CopyDown", "CopyUp"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -24,9 +25,10 @@ std::string_view Name(Lane lane) {
 }
 
 std::string_view Name(BufferKind kind) {
-  static constexpr std::array<std::string_view, 16> kNames = {
-      "weights",  "master", "gradient_sum",      "host_gradient", "host_state", "step_state", "tokens", "gathered",
-      "boundary", "saved",  "boundary_gradient", "deferred",      "gradient",   "staging",    "shard",  "host_weights"};
+  static constexpr std::array<std::string_view, 17> kNames = {
+      "weights",    "master",   "gradient_sum", "update_norms", "host_gradient", "host_state",
+      "step_state", "tokens",   "gathered",     "boundary",     "saved",         "boundary_gradient",
+      "deferred",   "gradient", "staging",      "shard",        "host_weights"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -28,9 +28,13 @@ enum class Op : uint8_t {
   kTpReduce,
   kTieReduce,  // sum of the two gradients of a tied weight whose copies lie on two stages
   kStepStats,  // compute: sums of squares of own gradients; dp: their all-reduce over the world, norm and clip factor
-  kUpdate,     // optimizer step on a range's own shard, predicated by StepState
-  kCopyDown,   // device to host: StepState, gradients whose update is there, weights that live there
-  kCopyUp,     // host to device: what an update made there, weights that live there
+  // Lamb: moments of a range's own shard; squares of weights and steps, by tensor. Then their sums over the dp ranks
+  // that share the tensors, and over the tp ranks that split them.
+  kUpdateNorms,
+  kReduceNorms,
+  kUpdate,    // optimizer step on a range's own shard, predicated by StepState
+  kCopyDown,  // device to host: StepState, gradients whose update is there, weights that live there
+  kCopyUp,    // host to device: what an update made there, weights that live there
 };
 enum class Lane : uint8_t { kCompute, kTp, kPp, kDp, kUp, kDown, kCpu };
 constexpr int kNumLanes = 7;
@@ -46,6 +50,7 @@ enum class BufferKind : uint8_t {
                   // unit's optimizer is offloaded
   kGradientSum,   // accumulation type: own shard (ZeRO 2, 3) or whole (0, 1; at 1 only the own slice is valid after
                   // Reduce)
+  kUpdateNorms,   // Lamb: double [tensors of the unit, 2]
   kHostGradient,  // host, accumulation type: what an offloaded update needs of kGradientSum, the own part
   kHostState,     // host: StepState of the run
   kStepState,

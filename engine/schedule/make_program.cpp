@@ -463,10 +463,13 @@ class ProgramBuilder {
     own.writes = {kState};
     WorldStats();
     if (updates_on_host_) CopyDown();
-    if (HoldsTiedCopy()) UpdateAndGather({0, 0});
-    for (const Stage& stage : stages_) {
-      for (const UnitRange& bucket : stage.buckets) UpdateAndGather(bucket);
+    std::vector<UnitRange> buckets;
+    if (HoldsTiedCopy()) buckets.push_back({0, 0});
+    for (const Stage& stage : stages_) buckets.insert(buckets.end(), stage.buckets.begin(), stage.buckets.end());
+    if (plan_.trust_ratios) {
+      for (const UnitRange& bucket : buckets) UpdateNorms(bucket);
     }
+    for (const UnitRange& bucket : buckets) UpdateAndGather(bucket);
     if (!updates_on_host_) CopyDown();
     GuardShards();
   }
@@ -478,6 +481,27 @@ class ProgramBuilder {
         std::ranges::find_if(program_.instructions.rbegin(), program_.instructions.rend(),
                              [](const Instruction& i) { return i.op == Op::kCopyDown && !i.frees.empty(); });
     if (last != program_.instructions.rend()) last->writes.push_back(kState);
+  }
+
+  // Of all buckets before any is updated: while one's norms travel, the next one's are made.
+  void UpdateNorms(const UnitRange& bucket) {
+    Instruction& norms = Emit(Op::kUpdateNorms, bucket, -1, Lane::kCompute);
+    for (int unit = bucket.first; unit <= bucket.last; ++unit) {
+      norms.reads.push_back(Key(BufferKind::kGradientSum, unit));
+      if (!plan_.HasMaster(unit)) norms.reads.push_back(Key(BufferKind::kWeights, unit));
+      norms.writes.push_back(Key(BufferKind::kMaster, unit));
+      norms.writes.push_back(Key(BufferKind::kUpdateNorms, unit));
+    }
+    norms.reads.push_back(kState);
+    if (plan_.effective_zero_stage > 0 && plan_.topology.dp_size > 1) ReduceNorms(bucket, Lane::kDp, Group::kDp);
+  }
+
+  void ReduceNorms(const UnitRange& bucket, Lane lane, Group group) {
+    Instruction& reduce = Emit(Op::kReduceNorms, bucket, -1, lane, group);
+    for (int unit = bucket.first; unit <= bucket.last; ++unit) {
+      reduce.reads.push_back(Key(BufferKind::kUpdateNorms, unit));
+    }
+    reduce.writes = reduce.reads;
   }
 
   void UpdateAndGather(const UnitRange& bucket) {
@@ -500,11 +524,16 @@ class ProgramBuilder {
   }
 
   void Update(const UnitRange& units, bool on_host) {
+    // Beside the units' own collectives, as TpReduce.
+    if (plan_.trust_ratios && plan_.topology.tp_size > 1) ReduceNorms(units, Lane::kCompute, Group::kTp);
     Instruction& update = Emit(Op::kUpdate, units, -1, on_host ? Lane::kCpu : Lane::kCompute);
     const bool moves = on_host != plan_.weights_on_host;
     const BufferKind made = !moves ? BufferKind::kWeights : on_host ? BufferKind::kHostWeights : BufferKind::kShard;
+    const BufferKind gradient = plan_.trust_ratios ? BufferKind::kUpdateNorms
+                                : on_host          ? BufferKind::kHostGradient
+                                                   : BufferKind::kGradientSum;
     for (int unit = units.first; unit <= units.last; ++unit) {
-      update.reads.push_back(Key(on_host ? BufferKind::kHostGradient : BufferKind::kGradientSum, unit));
+      update.reads.push_back(Key(gradient, unit));
       if (plan_.moments_per_element > 0 || plan_.HasMaster(unit))
         update.writes.push_back(Key(BufferKind::kMaster, unit));
       update.writes.push_back(Key(made, unit));

@@ -23,7 +23,7 @@ MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
       memory.host.moments += own * plan.moments_per_element;
       memory.host.master_weights += masters;
     } else {
-      memory.moments += own * plan.moments_per_element;
+      memory.moments += own * plan.moments_per_element + bytes(BufferKind::kUpdateNorms);
       memory.master_weights += masters;
     }
   }
@@ -112,6 +112,9 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
     traffic.tensor_parallel += TensorParallelBytes(plan, instruction);
     if (instruction.op == Op::kCopyDown && !CopiesState(instruction)) traffic.down += BytesOf(compiled.writes);
     if (instruction.op == Op::kCopyUp) traffic.up += BytesOf(compiled.writes);
+    if (instruction.op == Op::kReduceNorms && instruction.group == Group::kDp) {
+      traffic.reduce += 2 * BytesOf(compiled.writes) * (plan.topology.dp_size - 1) / plan.topology.dp_size;
+    }
   }
   // Every micro-batch sends the same.
   const auto both = [&](int64_t TrafficAccount::*kind) {

@@ -97,17 +97,23 @@ void RequireSameModel(const ModelSpec& saved, const ModelSpec& now, const std::s
 }
 
 std::string OptimizerToJson(const OptimizerConfig& o) {
-  return nlohmann::json{{"type", Name(o.type)},
-                        {"lr", o.lr},
-                        {"betas", o.betas},
-                        {"eps", o.eps},
-                        {"weight_decay", o.weight_decay},
-                        {"bias_correction", o.bias_correction},
-                        {"decoupled_weight_decay", o.decoupled_weight_decay},
-                        {"momentum", o.momentum},
-                        {"dampening", o.dampening},
-                        {"nesterov", o.nesterov}}
-      .dump();
+  nlohmann::json json{{"type", Name(o.type)},
+                      {"lr", o.lr},
+                      {"betas", o.betas},
+                      {"eps", o.eps},
+                      {"weight_decay", o.weight_decay},
+                      {"bias_correction", o.bias_correction},
+                      {"decoupled_weight_decay", o.decoupled_weight_decay},
+                      {"momentum", o.momentum},
+                      {"dampening", o.dampening},
+                      {"nesterov", o.nesterov}};
+  if (o.type == OptimizerType::kAdagrad) json["lr_decay"] = o.lr_decay;
+  if (o.type == OptimizerType::kLamb) {
+    json["max_coeff"] = o.max_coeff;
+    json["min_coeff"] = o.min_coeff;
+    json["eps_inside_sqrt"] = o.eps_inside_sqrt;
+  }
+  return json.dump();
 }
 
 }  // namespace trireme

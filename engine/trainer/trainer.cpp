@@ -88,6 +88,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
                          LossScalingOf(setup_.config).hysteresis);
   updater_ =
       std::make_unique<Updater>(setup_.config.optimizer, setup_.config.scheduler, setup_.train_iters, world_.device);
+  updater_->InitialiseMoments(*state_);
   ExecutorParts parts;
   parts.plan = &plan_;
   parts.state = state_.get();

@@ -37,6 +37,18 @@ std::vector<DecayRun> MakeDecayRuns(const UnitLayout& unit, int64_t begin, int64
   return runs;
 }
 
+std::vector<TensorRun> MakeTensorRuns(const UnitLayout& unit, int tp_rank, int64_t begin, int64_t count) {
+  std::vector<TensorRun> runs;
+  for (size_t s = 0; s < unit.segments.size(); ++s) {
+    const Segment& segment = unit.segments[s];
+    const int64_t first = std::max(segment.begin, begin), last = std::min(segment.begin + segment.count, begin + count);
+    if (first >= last) continue;
+    runs.push_back({first - begin, last - first, segment.parameter.decay, static_cast<int64_t>(s),
+                    segment.parameter.split() || tp_rank == 0});
+  }
+  return runs;
+}
+
 // See RankState::norm_ranges. Gaps between segments hold zeros: they may count anywhere.
 std::vector<ElementRange> MakeNormRanges(const Plan& plan, const UnitLayout& unit, const Topology::Coordinate& place,
                                          int64_t begin, int64_t count) {
@@ -85,6 +97,8 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
       host_gradients_(plan.units.size()),
       moments_(plan.units.size()),
       decay_runs_(plan.units.size()),
+      tensor_runs_(plan.units.size()),
+      update_norms_(plan.units.size()),
       norm_ranges_(plan.units.size()) {
   const int stage = plan.effective_zero_stage;
   for (const int u : held_units_) {
@@ -97,12 +111,16 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use)
     own_weights_[at] = whole_weights ? weights_[at].narrow(0, begin, own) : weights_[at];
     masters_[at] = plan.HasMaster(u) ? Flat(own, plan.dtypes.master, on_host) : own_weights_[at];
     decay_runs_[at] = MakeDecayRuns(unit, begin, own);
+    tensor_runs_[at] = MakeTensorRuns(unit, place_.tp_rank, begin, own);
     if (!IsTiedCopy(u)) norm_ranges_[at] = MakeNormRanges(plan, unit, place_, begin, own);
     if (use == Use::kWeightsOnly) continue;
     gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, /*on_host=*/false);
     if (on_host) host_gradients_[at] = Flat(own, plan.dtypes.accumulate, on_host);
     own_gradients_[at] = whole_gradients ? gradients_[at].narrow(0, begin, own) : gradients_[at];
     for (int k = 0; k < plan.moments_per_element; ++k) moments_[at].push_back(Flat(own, plan.dtypes.master, on_host));
+    if (!plan.trust_ratios) continue;
+    const auto tensors = static_cast<int64_t>(unit.segments.size());
+    update_norms_[at] = Flat(2 * tensors, DType::kFloat64, /*on_host=*/false).view({tensors, 2});
   }
   step_state_ = at::zeros({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).device(device));
   kernels::InitStepState(step_state_, /*loss_scale=*/1);
@@ -196,6 +214,7 @@ int64_t RankState::Bytes(bool on_host) const {
     add(true, host_gradients_[at]);
     if (plan_.HasMaster(u)) add(updated_on_host, masters_[at]);
     for (const at::Tensor& moment : moments_[at]) add(updated_on_host, moment);
+    add(false, update_norms_[at]);
   }
   return bytes;
 }

@@ -21,6 +21,14 @@ struct DecayRun {
   bool decay = true;
 };
 
+// The part of one tensor of a unit that is own: what an update that goes by tensors (Lamb) works on.
+struct TensorRun {
+  int64_t begin = 0, count = 0;  // elements from the start of the own part
+  bool decay = true;
+  int64_t tensor = 0;   // of the unit, in the order of its segments
+  bool counted = true;  // whether this rank counts it in the tensor's norms: what is whole on every tp rank counts once
+};
+
 // A part of a logical tensor that lies in this rank's own part of a unit. Vocabulary padding is not part of any: it is
 // neither saved nor loaded.
 struct OwnedSlice {
@@ -80,6 +88,9 @@ class RankState {
   int64_t own_begin(int u) const;  // first element of the unit's flat buffer that is own
   int64_t own_elements(int u) const;
   std::span<const DecayRun> decay_runs(int u) const { return decay_runs_[static_cast<size_t>(u)]; }
+  std::span<const TensorRun> tensor_runs(int u) const { return tensor_runs_[static_cast<size_t>(u)]; }
+  // double [tensors of the unit, 2]: sums of squares of weights and steps; only where Plan::trust_ratios.
+  const at::Tensor& update_norms(int u) const { return update_norms_[static_cast<size_t>(u)]; }
   // Ranges of the own part that this rank counts in the gradient's norm, so that each parameter counts once: no copy of
   // a tied weight, what is whole on every tp rank at the first one, and at ZeRO 0 each dp rank's share of the whole.
   std::span<const ElementRange> norm_ranges(int u) const { return norm_ranges_[static_cast<size_t>(u)]; }
@@ -99,6 +110,8 @@ class RankState {
   std::vector<at::Tensor> weights_, own_weights_, masters_, gradients_, own_gradients_, host_gradients_;
   std::vector<std::vector<at::Tensor>> moments_;
   std::vector<std::vector<DecayRun>> decay_runs_;
+  std::vector<std::vector<TensorRun>> tensor_runs_;
+  std::vector<at::Tensor> update_norms_;
   std::vector<std::vector<ElementRange>> norm_ranges_;
   at::Tensor step_state_;
 };

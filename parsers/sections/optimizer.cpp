@@ -1,4 +1,5 @@
-// "optimizer": Adam, AdamW (any letter case) and SGD. Facts: DeepSpeed 0.19, engine.py _configure_basic_optimizer.
+// "optimizer": Adam, AdamW, Adagrad, Lion, Lamb (any letter case) and SGD. Facts: DeepSpeed 0.19, engine.py
+// _configure_basic_optimizer.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,12 +11,43 @@
 namespace trireme {
 namespace {
 
-constexpr const char* kSupported = "supported: Adam, AdamW, SGD";
+constexpr const char* kSupported = "supported: Adam, AdamW, SGD, Adagrad, Lion, Lamb";
 
-// Names that DeepSpeed or PyTorch know, for a plain sentence in place of "unknown".
-constexpr std::array kOthers = {"lamb",     "lion",    "adagrad", "muon",    "onebitadam", "onebitlamb", "zerooneadam",
-                                "muadam",   "muadamw", "musgd",   "rmsprop", "adamax",     "nadam",      "radam",
-                                "adadelta", "asgd",    "rprop",   "lbfgs",   "sparseadam", "adafactor"};
+// Names that DeepSpeed or PyTorch know, the nearest that works here, and what becomes different.
+struct Refused {
+  std::string_view lower, nearest, loss;
+};
+constexpr Refused kOthers[] = {
+    {"onebitadam", "Adam",
+     "it is this optimizer's own rule until freeze_step; afterwards the gradients keep travelling whole instead of in "
+     "one "
+     "bit (communication_data_type bf16 halves them)"},
+    {"zerooneadam", "Adam",
+     "its rule without frozen variances and skipped reductions: the gradients travel whole at every step "
+     "(communication_data_type bf16 halves them)"},
+    {"onebitlamb", "Lamb",
+     "it is this optimizer's own rule until freeze_step; afterwards the gradients keep travelling whole instead of in "
+     "one "
+     "bit (communication_data_type bf16 halves them)"},
+    {"muon", "AdamW",
+     "momentum is not orthogonalised; AdamW needs its own lr (adam_lr of the file, not muon_lr) and, as a rule, more "
+     "steps"},
+    {"muadam", "Adam", "the rates of muP for each width are lost: choose lr for this width"},
+    {"muadamw", "AdamW", "the rates of muP for each width are lost: choose lr for this width"},
+    {"musgd", "SGD", "the rates of muP for each width are lost: choose lr for this width"},
+    {"rmsprop", "Adam",
+     "with betas [0, alpha], bias_correction false and adam_w_mode false it is the same rule without momentum; the "
+     "variants \"centered\" and momentum are lost"},
+    {"adamax", "Adam", "the largest gradient becomes the mean square one"},
+    {"nadam", "Adam", "Nesterov's look-ahead of the momentum is lost"},
+    {"radam", "Adam", "a scheduler with a warm-up takes the place of its rectified first steps"},
+    {"adadelta", "Adagrad", "it needs an lr, and its squares are summed instead of averaged"},
+    {"asgd", "SGD", "the averaged weights are lost"},
+    {"rprop", "Lion", "the step has one size for all elements, lr; Rprop itself is for whole data sets"},
+    {"lbfgs", "AdamW", "curvature is not estimated; LBFGS evaluates the loss several times a step"},
+    {"sparseadam", "Adam", "gradients are dense: rows without a token decay their moments too"},
+    {"adafactor", "AdamW", "second moments are kept whole, 4 bytes a parameter; ZeRO divides them over the ranks"},
+};
 
 constexpr KnownKey kKnown[] = {
     {"legacy_fusion", kNoEffect, "false", "the update is always fused"},
@@ -30,6 +62,24 @@ constexpr KnownKey kAdamParams[] = {
     {"fused", kNoEffect, "", "it tunes PyTorch, not the result"},
     {"capturable", kNoEffect, "false", "it tunes PyTorch, not the result"},
     {"differentiable", kNoEffect, "false", "it tunes PyTorch, not the result"},
+};
+
+constexpr KnownKey kAdagradParams[] = {
+    {"amsgrad", kRefused, "false", "set it to false: Adagrad has no such variant"},
+    {"maximize", kRefused, "false", "set it to false"},
+    {"fp32_optimizer_states", kRefused, "true", "set it to true: the sums are fp32"},
+    {"foreach", kNoEffect, "", "it tunes PyTorch, not the result"},
+    {"fused", kNoEffect, "", "it tunes PyTorch, not the result"},
+    {"differentiable", kNoEffect, "false", "it tunes PyTorch, not the result"},
+};
+
+constexpr KnownKey kLionParams[] = {
+    {"set_grad_none", kNoEffect, "true", "it tunes PyTorch, not the result"},
+    {"fp32_optimizer_states", kRefused, "true", "set it to true: the momentum is fp32"},
+};
+
+constexpr KnownKey kLambParams[] = {
+    {"amsgrad", kRefused, "false", "set it to false: neither DeepSpeed's Lamb nor this one has it"},
 };
 
 constexpr KnownKey kSgdParams[] = {
@@ -49,17 +99,20 @@ std::optional<OptimizerType> ReadType(SectionReader& in) {
     return std::nullopt;
   }
   const std::string lower = ToLower(type);
-  if (lower == "adam") return OptimizerType::kAdam;
-  if (lower == "adamw") return OptimizerType::kAdamW;
+  for (const OptimizerType known : {OptimizerType::kAdam, OptimizerType::kAdamW, OptimizerType::kAdagrad,
+                                    OptimizerType::kLion, OptimizerType::kLamb}) {
+    if (lower == ToLower(Name(known))) return known;
+  }
   if (type == "SGD") return OptimizerType::kSgd;
-  if (std::ranges::find(kOthers, lower) != kOthers.end()) {
+  const auto refused = std::ranges::find(kOthers, std::string_view(lower), &Refused::lower);
+  if (refused != std::end(kOthers)) {
     in.diagnostics().Error("CFG009", in.At("type"), in.Path("type"),
-                           fmt::format("DeepSpeed knows the optimizer {}, but it is not supported here", type),
-                           kSupported);
+                           fmt::format("the optimizer {} of DeepSpeed or PyTorch is not supported here", type),
+                           fmt::format("use {}: {}; {}", refused->nearest, refused->loss, kSupported));
     return std::nullopt;
   }
-  static const std::vector<std::string> kNames = {"adam", "adamw", "sgd"};
-  static const std::vector<std::string> kSpelled = {"Adam", "AdamW", "SGD"};
+  static const std::vector<std::string> kNames = {"adam", "adamw", "sgd", "adagrad", "lion", "lamb"};
+  static const std::vector<std::string> kSpelled = {"Adam", "AdamW", "SGD", "Adagrad", "Lion", "Lamb"};
   const std::optional<std::string> near = Suggest(lower, kNames);
   const size_t i = near ? static_cast<size_t>(std::ranges::find(kNames, *near) - kNames.begin()) : 0;
   in.diagnostics().Error("CFG012", in.At("type"), in.Path("type"), fmt::format("unknown optimizer \"{}\"", type),
@@ -138,6 +191,61 @@ void ReadSgd(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c)
   }
 }
 
+void ReadAdagrad(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  c.decoupled_weight_decay = false;
+  c.lr = 1e-2;
+  c.eps = 1e-10;
+  ReadLr(params, flags, c);
+  params.Fill("eps", c.eps, flags.adam_eps, "--adam-eps", AtLeast(0));
+  params.Fill("weight_decay", c.weight_decay, flags.weight_decay, "--weight-decay", AtLeast(0));
+  params.Read("lr_decay", c.lr_decay, AtLeast(0));
+  params.Read("initial_accumulator_value", c.initial_accumulator_value, AtLeast(0));
+}
+
+void ReadLion(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  ReadLr(params, flags, c);
+  ReadBetas(params, flags, c);
+  params.Fill("weight_decay", c.weight_decay, flags.weight_decay, "--weight-decay", AtLeast(0));
+}
+
+void ReadLamb(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  ReadLr(params, flags, c);
+  ReadBetas(params, flags, c);
+  params.Fill("eps", c.eps, flags.adam_eps, "--adam-eps", AtLeast(0));
+  params.Fill("weight_decay", c.weight_decay, flags.weight_decay, "--weight-decay", AtLeast(0));
+  params.Read("bias_correction", c.bias_correction);
+  params.Read("eps_inside_sqrt", c.eps_inside_sqrt);
+  params.Read("max_coeff", c.max_coeff, AtLeast(0));
+  params.Read("min_coeff", c.min_coeff, AtLeast(0));
+  if (c.min_coeff > c.max_coeff) {
+    params.diagnostics().Error("CFG014", params.At("min_coeff"), params.Path("min_coeff"),
+                               fmt::format("min_coeff {} is above max_coeff {}", c.min_coeff, c.max_coeff),
+                               "exchange them, or remove one");
+  }
+}
+
+// What of `type` stands in params, all of it.
+void ReadParams(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
+  switch (c.type) {
+    case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
+      ReadAdam(params, flags, c);
+      return params.RejectUnread(kAdamParams);
+    case OptimizerType::kSgd:
+      ReadSgd(params, flags, c);
+      return params.RejectUnread(kSgdParams);
+    case OptimizerType::kAdagrad:
+      ReadAdagrad(params, flags, c);
+      return params.RejectUnread(kAdagradParams);
+    case OptimizerType::kLion:
+      ReadLion(params, flags, c);
+      return params.RejectUnread(kLionParams);
+    case OptimizerType::kLamb:
+      ReadLamb(params, flags, c);
+      return params.RejectUnread(kLambParams);
+  }
+}
+
 // Clipping sits at the top level; here DeepSpeed refuses it, and silence would train without the user's value.
 void RefuseMaxGradNorm(SectionReader& params) {
   const JsonValue* value = params.Take("max_grad_norm");
@@ -149,8 +257,9 @@ void RefuseMaxGradNorm(SectionReader& params) {
 }
 
 void RecordRule(SectionReader& in, const OptimizerConfig& c, bool written) {
-  in.Record("decoupled_weight_decay", c.decoupled_weight_decay ? "true (p -= lr*wd*p)" : "false (g += wd*p)",
-            fmt::format("derived from type {}", Name(c.type)));
+  const char* rule = c.decoupled_weight_decay ? "true (p -= lr*wd*p)" : "false (g += wd*p)";
+  if (c.type == OptimizerType::kLamb) rule = "true (u += wd*p, before the trust ratio)";
+  in.Record("decoupled_weight_decay", rule, fmt::format("derived from type {}", Name(c.type)));
   if (written && c.type == OptimizerType::kAdam && c.decoupled_weight_decay && c.weight_decay > 0) {
     in.diagnostics().Notice(
         "CFG034", in.At("type"), in.Path("type"),
@@ -182,13 +291,7 @@ OptimizerConfig ParseOptimizer(SectionReader in, const TrainFlags& flags) {
   }
   SectionReader params = in.Section("params", SectionKind::kArguments, /*null_is_absent=*/true);
   RefuseMaxGradNorm(params);
-  if (c.type == OptimizerType::kSgd) {
-    ReadSgd(params, flags, c);
-    params.RejectUnread(kSgdParams);
-  } else {
-    ReadAdam(params, flags, c);
-    params.RejectUnread(kAdamParams);
-  }
+  ReadParams(params, flags, c);
   RecordRule(in, c, in.Exists());
   in.RejectUnread(kKnown);
   return c;

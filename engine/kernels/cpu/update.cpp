@@ -2,32 +2,14 @@
 #include <cmath>
 
 #include "engine/kernels/backend.h"
-#include "engine/kernels/cpu/dispatch.h"
+#include "engine/kernels/cpu/update_types.h"
 
 namespace trireme::kernels {
 namespace {
 
-// f(M{}, G{}, W{}): types of master, gradient and weights (the master's where there are none).
-template <typename F>
-void ForUpdateTypes(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& weights, F&& f) {
-  if (master.scalar_type() == at::kDouble) return f(double{}, double{}, double{});
-  auto narrow_or_float = [](at::ScalarType type, auto&& with) {
-    if (type == at::kBFloat16) return with(BFloat16{});
-    if (type == at::kHalf) return with(Float16{});
-    with(float{});
-  };
-  narrow_or_float(gradient.scalar_type(), [&](auto g) {
-    narrow_or_float(weights.defined() ? weights.scalar_type() : at::kFloat, [&](auto w) { f(float{}, g, w); });
-  });
-}
-
 template <typename F>
 void ForTwoTypes(const at::Tensor& source, const at::Tensor& destination, F&& f) {
   ForType(source.scalar_type(), [&](auto from) { ForType(destination.scalar_type(), [&](auto to) { f(from, to); }); });
-}
-
-int64_t TableRow(const double* state, const at::Tensor& table) {
-  return std::clamp<int64_t>(static_cast<int64_t>(state[kAppliedSteps]) - 1, 0, table.numel() - 1);
 }
 
 template <typename M>
@@ -101,6 +83,55 @@ void Backend<CpuDevice>::SgdUpdate(const at::Tensor& master, const at::Tensor& m
         UpdateVectors<decltype(level), M, G, W>::Sgd(
             Data<M>(master) + begin, buffer == nullptr ? nullptr : buffer + begin, Data<G>(gradient) + begin,
             out == nullptr ? nullptr : out + begin, end - begin, step);
+      });
+    });
+  });
+}
+
+template <>
+void Backend<CpuDevice>::AdagradUpdate(const at::Tensor& master, const at::Tensor& sum, const at::Tensor& gradient,
+                                       const at::Tensor& weights, const at::Tensor& state,
+                                       const at::Tensor& learning_rates, const AdagradOptions& options) {
+  const double* slots = Data<double>(state);
+  if (slots[kSkip] != 0) return;
+  const double rate = Data<double>(learning_rates)[TableRow(slots, learning_rates)];
+  ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
+    const AdagradStep<M> step{
+        .learning_rate = static_cast<M>(rate / (1 + (slots[kAppliedSteps] - 1) * options.lr_decay)),
+        .epsilon = static_cast<M>(options.epsilon),
+        .weight_decay = static_cast<M>(options.weight_decay),
+        .gradient_factor = static_cast<M>(slots[kUpdateFactor])};
+    Parallel(master.numel(), 4, [&](int64_t begin, int64_t end) {
+      W* out = Data<W>(weights);
+      AtLevel([&](auto level) {
+        UpdateVectors<decltype(level), M, G, W>::Adagrad(Data<M>(master) + begin, Data<M>(sum) + begin,
+                                                         Data<G>(gradient) + begin,
+                                                         out == nullptr ? nullptr : out + begin, end - begin, step);
+      });
+    });
+  });
+}
+
+template <>
+void Backend<CpuDevice>::LionUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& gradient,
+                                    const at::Tensor& weights, const at::Tensor& state,
+                                    const at::Tensor& learning_rates, const at::Tensor& betas,
+                                    const LionOptions& options) {
+  const double* slots = Data<double>(state);
+  if (slots[kSkip] != 0) return;
+  const int64_t row = TableRow(slots, learning_rates);
+  ForUpdateTypes(master, gradient, weights, [&]<typename M, typename G, typename W>(M, G, W) {
+    const LionStep<M> step{.beta1 = static_cast<M>(Data<double>(betas)[2 * row]),
+                           .beta2 = static_cast<M>(Data<double>(betas)[2 * row + 1]),
+                           .learning_rate = static_cast<M>(Data<double>(learning_rates)[row]),
+                           .weight_decay = static_cast<M>(options.weight_decay),
+                           .gradient_factor = static_cast<M>(slots[kUpdateFactor])};
+    Parallel(master.numel(), 4, [&](int64_t begin, int64_t end) {
+      W* out = Data<W>(weights);
+      AtLevel([&](auto level) {
+        UpdateVectors<decltype(level), M, G, W>::Lion(Data<M>(master) + begin, Data<M>(exp_avg) + begin,
+                                                      Data<G>(gradient) + begin, out == nullptr ? nullptr : out + begin,
+                                                      end - begin, step);
       });
     });
   });

@@ -88,9 +88,38 @@ struct SgdStep {
   M momentum, keep, learning_rate, weight_decay, gradient_factor;  // keep: 1 - dampening
   bool nesterov, first;
 };
+template <typename M>
+struct AdagradStep {
+  M learning_rate, epsilon, weight_decay, gradient_factor;
+};
+template <typename M>
+struct LionStep {
+  M beta1, beta2, learning_rate, weight_decay, gradient_factor;
+};
 template <typename Level, typename M, typename G, typename W>
 struct UpdateVectors {
   static void Sgd(M* master, M* buffer, const G* gradient, W* weights, int64_t count, const SgdStep<M>& step);
+  static void Adagrad(M* master, M* sum, const G* gradient, W* weights, int64_t count, const AdagradStep<M>& step);
+  static void Lion(M* master, M* exp_avg, const G* gradient, W* weights, int64_t count, const LionStep<M>& step);
+};
+
+// lamb_vectors.cpp
+template <typename M>
+struct LambStep {
+  M beta1, beta2, epsilon, weight_decay, gradient_factor;
+  bool epsilon_inside_root;
+};
+template <typename Level, typename M, typename G>
+struct LambMomentVectors {
+  // Writes u, without reading it.
+  static void Update(const M* master, M* exp_avg, M* exp_avg_sq, const G* gradient, M* u, int64_t count,
+                     const LambStep<M>& step);
+};
+template <typename Level, typename M, typename W>
+struct LambVectors {
+  // p -= rate u
+  static void Apply(M* master, const M* exp_avg, const M* exp_avg_sq, W* weights, int64_t count,
+                    const LambStep<M>& step, M rate);
 };
 
 // Calls f with the best level of this machine.

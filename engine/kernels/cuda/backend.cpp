@@ -29,6 +29,15 @@ cuda::UpdateArguments ArgumentsOf(const at::Tensor& master, const at::Tensor& fi
           .table_rows = learning_rates.numel()};
 }
 
+cuda::LambArguments ArgumentsOf(const LambOptions& options) {
+  return {.epsilon = options.epsilon,
+          .weight_decay = options.weight_decay,
+          .epsilon_inside_root = options.epsilon_inside_root,
+          .rate = {.bias_correction = options.bias_correction,
+                   .max_coefficient = options.max_coefficient,
+                   .min_coefficient = options.min_coefficient}};
+}
+
 }  // namespace
 
 template <>
@@ -227,6 +236,47 @@ void Backend<CudaDevice>::SgdUpdate(const at::Tensor& master, const at::Tensor& 
                    .weight_decay = options.weight_decay,
                    .nesterov = options.nesterov},
                   CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::AdagradUpdate(const at::Tensor& master, const at::Tensor& sum, const at::Tensor& gradient,
+                                        const at::Tensor& weights, const at::Tensor& state,
+                                        const at::Tensor& learning_rates, const AdagradOptions& options) {
+  cuda::AdagradUpdate(ElementOf(master), ElementOf(gradient),
+                      weights.defined() ? ElementOf(weights) : ElementOf(master),
+                      ArgumentsOf(master, sum, {}, gradient, weights, state, learning_rates, {}),
+                      {.epsilon = options.epsilon, .weight_decay = options.weight_decay, .lr_decay = options.lr_decay},
+                      CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::LionUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& gradient,
+                                     const at::Tensor& weights, const at::Tensor& state,
+                                     const at::Tensor& learning_rates, const at::Tensor& betas,
+                                     const LionOptions& options) {
+  cuda::LionUpdate(ElementOf(master), ElementOf(gradient), weights.defined() ? ElementOf(weights) : ElementOf(master),
+                   ArgumentsOf(master, exp_avg, {}, gradient, weights, state, learning_rates, betas),
+                   {.weight_decay = options.weight_decay}, CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::LambMoments(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                                      const at::Tensor& gradient, const at::Tensor& squares, const at::Tensor& state,
+                                      const at::Tensor& learning_rates, const at::Tensor& betas,
+                                      const LambOptions& options) {
+  cuda::LambMoments(ElementOf(master), ElementOf(gradient),
+                    ArgumentsOf(master, exp_avg, exp_avg_sq, gradient, {}, state, learning_rates, betas),
+                    Doubles(squares), ArgumentsOf(options), cuda::SumScratch(), CurrentStream());
+}
+
+template <>
+void Backend<CudaDevice>::LambUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                                     const at::Tensor& weights, const at::Tensor& squares, const at::Tensor& state,
+                                     const at::Tensor& learning_rates, const at::Tensor& betas,
+                                     const LambOptions& options) {
+  cuda::LambUpdate(ElementOf(master), weights.defined() ? ElementOf(weights) : ElementOf(master),
+                   ArgumentsOf(master, exp_avg, exp_avg_sq, {}, weights, state, learning_rates, betas),
+                   Doubles(squares), ArgumentsOf(options), CurrentStream());
 }
 
 template <>

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/lamb_rate.h"
 #include "engine/kernels/philox.h"
 #include "engine/kernels/step_state.h"
 
@@ -103,11 +104,33 @@ struct SgdArguments {
   double momentum, dampening, weight_decay;
   bool nesterov;
 };
+struct AdagradArguments {
+  double epsilon, weight_decay, lr_decay;
+};
+struct LionArguments {
+  double weight_decay;
+};
 // weights null: their type is not read.
 void AdamUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
                 const AdamArguments& options, cudaStream_t stream);
 void SgdUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
                const SgdArguments& options, cudaStream_t stream);
+void AdagradUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
+                   const AdagradArguments& options, cudaStream_t stream);
+void LionUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
+                const LionArguments& options, cudaStream_t stream);
+// lamb.cu
+struct LambArguments {
+  double epsilon, weight_decay;
+  bool epsilon_inside_root;
+  LambRateOptions rate;
+};
+// squares null: no sums.
+void LambMoments(Element master, Element gradient, const UpdateArguments& arguments, double* squares,
+                 const LambArguments& options, Scratch scratch, cudaStream_t stream);
+// The gradient is not read.
+void LambUpdate(Element master, Element weights, const UpdateArguments& arguments, const double* squares,
+                const LambArguments& options, cudaStream_t stream);
 // flat.cu
 void CastCopy(Element from, Element to, const void* source, void* destination, int64_t count, cudaStream_t stream);
 void AddInto(Element from, Element to, const void* source, void* destination, int64_t count, cudaStream_t stream);

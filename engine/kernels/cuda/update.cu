@@ -1,20 +1,9 @@
 // Optimizer updates over flat buffers. Compiled without contraction to fused multiply-add: the same bits as on the CPU,
 // in any tail.
-#include "engine/kernels/cuda/device.cuh"
-#include "engine/kernels/step_state.h"
+#include "engine/kernels/cuda/update.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
-
-constexpr int kThreads = 256;
-
-__device__ inline float Root(float x) { return sqrtf(x); }
-__device__ inline double Root(double x) { return sqrt(x); }
-
-__device__ inline int64_t TableRow(const UpdateArguments& a) {
-  const auto row = static_cast<int64_t>(a.state[kAppliedSteps]) - 1;
-  return row < 0 ? 0 : (row >= a.table_rows ? a.table_rows - 1 : row);
-}
 
 template <typename M>
 struct AdamRule {
@@ -70,6 +59,47 @@ struct SgdRule {
   }
 };
 
+template <typename M>
+struct AdagradRule {
+  M learning_rate, epsilon, weight_decay, factor;
+
+  __device__ void Prepare(const UpdateArguments& a, const AdagradArguments& options) {
+    const double rate = a.learning_rates[TableRow(a)];
+    learning_rate = static_cast<M>(rate / (1 + (a.state[kAppliedSteps] - 1) * options.lr_decay));
+    epsilon = static_cast<M>(options.epsilon);
+    weight_decay = static_cast<M>(options.weight_decay);
+    factor = static_cast<M>(a.state[kUpdateFactor]);
+  }
+  __device__ M operator()(M p, M raw_gradient, M& sum, M&) const {
+    const M g = raw_gradient * factor + weight_decay * p;
+    sum = sum + g * g;
+    return p - learning_rate * g / (Root(sum) + epsilon);
+  }
+};
+
+template <typename M>
+struct LionRule {
+  M beta1, beta2, keep1, keep2, keep, learning_rate, factor;
+
+  __device__ void Prepare(const UpdateArguments& a, const LionArguments& options) {
+    const int64_t row = TableRow(a);
+    beta1 = static_cast<M>(a.betas[2 * row]);
+    beta2 = static_cast<M>(a.betas[2 * row + 1]);
+    keep1 = M(1) - beta1;
+    keep2 = M(1) - beta2;
+    learning_rate = static_cast<M>(a.learning_rates[row]);
+    keep = M(1) - learning_rate * static_cast<M>(options.weight_decay);
+    factor = static_cast<M>(a.state[kUpdateFactor]);
+  }
+  __device__ M operator()(M p, M raw_gradient, M& first, M&) const {
+    const M g = raw_gradient * factor;
+    const M c = beta1 * first + keep1 * g;
+    const M u = c > 0 ? learning_rate : (c < 0 ? -learning_rate : c);  // 0, or not a number
+    first = beta2 * first + keep2 * g;
+    return p * keep - u;
+  }
+};
+
 template <typename M, typename G, typename W, int N, typename Rule, typename Options>
 __global__ void UpdateKernel(UpdateArguments a, Options options, int64_t begin, int64_t packs) {
   __shared__ Rule shared;
@@ -122,14 +152,9 @@ template <template <typename> class Rule, typename Options>
 void RunTypes(Element master, Element gradient, Element weights, const UpdateArguments& a, const Options& options,
               cudaStream_t stream) {
   if (master == Element::kFloat64) return Run<double, double, double, Rule<double>>(a, options, stream);
-  auto narrow_or_float = [](Element type, auto&& f) {
-    if (type == Element::kBFloat16) return f(__nv_bfloat16{});
-    if (type == Element::kFloat16) return f(__half{});
-    f(float{});
-  };
-  narrow_or_float(gradient, [&](auto g) {
-    narrow_or_float(a.weights != nullptr ? weights : Element::kFloat32,
-                    [&](auto w) { Run<float, decltype(g), decltype(w), Rule<float>>(a, options, stream); });
+  ForNarrowOrFloat(gradient, [&](auto g) {
+    ForNarrowOrFloat(a.weights != nullptr ? weights : Element::kFloat32,
+                     [&](auto w) { Run<float, decltype(g), decltype(w), Rule<float>>(a, options, stream); });
   });
 }
 
@@ -145,6 +170,18 @@ void SgdUpdate(Element master, Element gradient, Element weights, const UpdateAr
                const SgdArguments& options, cudaStream_t stream) {
   RunTypes<SgdRule>(master, gradient, weights, arguments, options, stream);
   CheckLaunch("SgdUpdate");
+}
+
+void AdagradUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
+                   const AdagradArguments& options, cudaStream_t stream) {
+  RunTypes<AdagradRule>(master, gradient, weights, arguments, options, stream);
+  CheckLaunch("AdagradUpdate");
+}
+
+void LionUpdate(Element master, Element gradient, Element weights, const UpdateArguments& arguments,
+                const LionArguments& options, cudaStream_t stream) {
+  RunTypes<LionRule>(master, gradient, weights, arguments, options, stream);
+  CheckLaunch("LionUpdate");
 }
 
 }  // namespace trireme::kernels::cuda

@@ -41,8 +41,9 @@ class RandomPlans {
     small.bf16 = Draw(0, 1) == 1;
     small.recompute = Draw(0, 1) == 1 ? Recompute::kFull : Recompute::kNone;
     small.bucket_elements = OneOf<int64_t>({1, 1000, 5000, 20'000, 500'000'000});
-    small.optimizer = OneOf<OptimizerType>({OptimizerType::kAdamW, OptimizerType::kSgd});
+    small.optimizer = OneOf<OptimizerType>({OptimizerType::kAdamW, OptimizerType::kSgd, OptimizerType::kLamb});
     small.offload_optimizer = OneOf<double>({0, 0, 0.3, 1});
+    if (small.optimizer == OptimizerType::kLamb) small.offload_optimizer = 0;
     small.offload_param = Draw(0, 2) == 0;
     return small;
   }

@@ -39,6 +39,7 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   config.optimizer.lr = run.sgd ? 0.03 : 1e-3;
   config.optimizer.momentum = run.sgd ? 0.9 : 0;
   config.optimizer.weight_decay = 0.1;
+  if (run.optimizer) config.optimizer = *run.optimizer;
   config.zero_optimization.zero_stage = run.zero_stage;
   config.zero_optimization.reduce_bucket_size = config.zero_optimization.allgather_bucket_size = run.bucket;
   config.zero_optimization.stage3_prefetch_bucket_size = run.bucket;

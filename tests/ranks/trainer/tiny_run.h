@@ -40,6 +40,7 @@ struct TinyRun {
   at::Device device = at::kCPU;
   // What each communicator of the in-process world is wrapped into; host-staged for a GPU that ranks share.
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> carry = {};
+  std::optional<OptimizerConfig> optimizer = {};  // instead of what `sgd` says
   std::function<void(int rank, const Instruction&)> before_instruction = {};  // on the lane where it runs
 };
 

@@ -83,6 +83,18 @@ std::vector<char> Everything(int64_t width) {
                                       count, adam, false);
   const SgdStep<M> sgd{M(0.9), M(1), M(1e-2), M(0.1), M(1), true, false};
   UpdateVectors<Level, M, G, T>::Sgd(master.data(), first.data(), gradient.data(), weights.data(), count, sgd);
+  const AdagradStep<M> adagrad{M(1e-2), M(1e-10), M(0.1), M(0.5)};
+  UpdateVectors<Level, M, G, T>::Adagrad(master.data(), second.data(), gradient.data(), weights.data(), count, adagrad);
+  const LionStep<M> lion{M(0.9), M(0.99), M(1e-3), M(0.1), M(0.5)};
+  UpdateVectors<Level, M, G, T>::Lion(master.data(), first.data(), gradient.data(), weights.data(), count, lion);
+  for (const bool inside : {false, true}) {
+    const LambStep<M> lamb{M(0.9), M(0.99), M(1e-8), M(0.1), M(0.5), inside};
+    std::vector<M> u(x.size());
+    LambMomentVectors<Level, M, G>::Update(master.data(), first.data(), second.data(), gradient.data(), u.data(), count,
+                                           lamb);
+    LambVectors<Level, M, T>::Apply(master.data(), first.data(), second.data(), weights.data(), count, lamb, M(1e-2));
+    keep(u);
+  }
   for (const auto* values : {&master, &first, &second}) keep(*values);
   keep(weights);
   return bytes;

@@ -114,6 +114,15 @@ TEST(Plan, MomentsOfTheOptimizer) {
   EXPECT_EQ(PlanOf(small).moments_per_element, 2);
   small.optimizer = OptimizerType::kSgd;
   EXPECT_EQ(PlanOf(small).moments_per_element, 0);
+  EXPECT_FALSE(PlanOf(small).trust_ratios);
+  for (const OptimizerType type : {OptimizerType::kAdagrad, OptimizerType::kLion}) {
+    small.optimizer = type;
+    EXPECT_EQ(PlanOf(small).moments_per_element, 1);
+  }
+  small.optimizer = OptimizerType::kLamb;
+  EXPECT_EQ(PlanOf(small).moments_per_element, 2);
+  EXPECT_TRUE(PlanOf(small).trust_ratios);
+  small.optimizer = OptimizerType::kSgd;
   Config config = ConfigOf(small);
   config.optimizer.momentum = 0.9;
   PlanInputs inputs;
