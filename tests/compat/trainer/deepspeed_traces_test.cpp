@@ -205,7 +205,8 @@ TEST_P(DeepSpeedTrace, IsFollowed) {
   if (!expected["final"].is_null()) {
     const double difference = FinalDifference(name, expected, got.weights);
     RecordProperty("final_weights", std::to_string(difference));
-    EXPECT_LE(difference, SixteenBit(name) ? 5e-3 : 1e-5);
+    // Lion's step is a sign: where the momentum is all but zero a rounding turns it, which is 2 lr in that element.
+    EXPECT_LE(difference, SixteenBit(name) ? 5e-3 : (name.starts_with("lion") ? 3e-4 : 1e-5));
   }
   std::printf("%-28s loss %.1e  norm %.1e  (compute %s, gradients %s over %s)\n", name.c_str(), worst.loss, worst.norm,
               std::string(Name(got.dtypes.compute)).c_str(), std::string(Name(got.dtypes.accumulate)).c_str(),
@@ -280,6 +281,22 @@ TEST(DeepSpeedOffloadTrace, IsFollowedWithoutOffload) {
 
 INSTANTIATE_TEST_SUITE_P(Cuts, DeepSpeedPipelineTrace, ::testing::ValuesIn(kCuts),
                          [](const auto& cut) { return std::string(cut.param.name); });
+
+// LAMB's norms are of whole tensors, so that the trace at stage 0 is that of every stage and cut.
+TEST(LambTrace, IsFollowedByOtherCuts) {
+  for (const char* name : {"lamb_zero0", "lamb_bounds_zero0"}) {
+    const nlohmann::json expected = ReadJson(kFixtures / "traces" / name / "expected.json");
+    for (const Layout& layout :
+         {Layout{}, Layout{.dp = 2, .zero_stage = 1}, Layout{.dp = 2, .zero_stage = 2},
+          Layout{.dp = 2, .zero_stage = 3}, Layout{.tp = 2, .pp = 2, .dp = 2, .zero_stage = 2}}) {
+      const Followed got = Follow(name, expected, layout);
+      ASSERT_EQ(got.failed, "");
+      EXPECT_LE(WorstOf(got.steps, expected).loss, 2e-6) << name << " ZeRO-" << layout.zero_stage;
+      EXPECT_LE(FinalDifference(name, expected, got.weights), 1e-5) << name << " ZeRO-" << layout.zero_stage;
+      EXPECT_TRUE(got.replicas_equal);
+    }
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Traces, DeepSpeedTrace, ::testing::ValuesIn(TraceNames()),
                          [](const auto& trace) { return trace.param; });
