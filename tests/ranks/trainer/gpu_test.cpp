@@ -60,6 +60,17 @@ TEST_P(Gpu, OneRankEqualsTheCpuInFp64) {
   }
 }
 
+TEST_P(Gpu, AdagradLionAndLambEqualTheCpuInFp64) {
+  for (const OptimizerType type : {OptimizerType::kAdagrad, OptimizerType::kLion, OptimizerType::kLamb}) {
+    TinyRun run{.accumulation = 3, .clip = 0.5, .recompute = GetParam()};
+    run.optimizer = OptimizerConfig{.type = type, .lr = 3e-3, .weight_decay = 0.1, .initial_accumulator_value = 1e-3};
+    const Curve want = Train(run);
+    const OnGpu got = TrainOnGpu(run);
+    EXPECT_LE(RelativeDifference(got.losses, want.losses), 1e-12) << Name(type);
+    EXPECT_LE(WeightDifference(got.weights, want.weights), 1e-12) << Name(type);
+  }
+}
+
 TEST_P(Gpu, EvaluationsAndTracesLeaveTrainingAlone) {
   TinyRun run{.accumulation = 3, .fp64 = false, .clip = 0.5, .recompute = GetParam()};
   const OnGpu want = TrainOnGpu(run);
