@@ -112,16 +112,18 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
     traffic.tensor_parallel += TensorParallelBytes(plan, instruction);
     if (instruction.op == Op::kCopyDown && !CopiesState(instruction)) traffic.down += BytesOf(compiled.writes);
     if (instruction.op == Op::kCopyUp) traffic.up += BytesOf(compiled.writes);
-    if (instruction.op == Op::kReduceNorms && instruction.group == Group::kDp) {
-      traffic.reduce += 2 * BytesOf(compiled.writes) * (plan.topology.dp_size - 1) / plan.topology.dp_size;
+    if (instruction.op == Op::kReduceNorms) {
+      const bool tp = instruction.group == Group::kTp;
+      const int64_t ranks = tp ? plan.topology.tp_size : plan.topology.dp_size;
+      (tp ? traffic.tensor_parallel : traffic.reduce) += 2 * BytesOf(compiled.writes) * (ranks - 1) / ranks;
     }
   }
   // Every micro-batch sends the same.
   const auto both = [&](int64_t TrafficAccount::*kind) {
     return per_step.*kind + per_micro_batch.*kind / micro_batches * plan.batch.num_micro_batches;
   };
-  return {both(&TrafficAccount::gather), both(&TrafficAccount::reduce), both(&TrafficAccount::transfer),
-          both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down), both(&TrafficAccount::up)};
+  return {both(&TrafficAccount::gather),          both(&TrafficAccount::reduce), both(&TrafficAccount::transfer),
+          both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down),   both(&TrafficAccount::up)};
 }
 
 // From here on the arena repeats: a pipeline must have filled up, and its virtual stages need whole groups.

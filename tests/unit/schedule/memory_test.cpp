@@ -189,5 +189,19 @@ TEST(Traffic, IsTheFormula) {
   EXPECT_EQ(Accounted(NamedModel("gpt-125m"), 3, 1).traffic.gather, 0);
 }
 
+// Lamb sums two doubles a tensor; the rest is Adam's.
+TEST(Traffic, OfLambHasTheNorms) {
+  testing::SmallPlan small{.ranks = 4, .zero_stage = 1};
+  Plan adam = PlanOf(small);
+  small.optimizer = OptimizerType::kLamb;
+  Plan lamb = PlanOf(small);
+  AccountMemory(adam);
+  AccountMemory(lamb);
+  int64_t tensors = 0;
+  for (const UnitLayout& unit : lamb.units) tensors += static_cast<int64_t>(unit.segments.size());
+  EXPECT_EQ(lamb.traffic.reduce, adam.traffic.reduce + 2 * 16 * tensors * 3 / 4);
+  EXPECT_EQ(lamb.memory.moments, adam.memory.moments + 16 * tensors);
+}
+
 }  // namespace
 }  // namespace trireme

@@ -22,8 +22,8 @@ using testing::SmallPlan;
 std::string UnitName(int unit) { return unit == 0 ? "E" : unit == 3 ? "H" : fmt::format("B{}", unit - 1); }
 
 std::string Short(const BufferKey& key) {
-  static const std::vector<std::string> kLetters = {"w", "p", "s",  "hs", "hst", "st", "t",  "G",
-                                                    "x", "a", "dx", "d",  "g",   "r",  "ws", "hw"};
+  static const std::vector<std::string> kLetters = {"w", "p", "s",  "n", "hs", "hst", "st", "t", "G",
+                                                    "x", "a", "dx", "d", "g",  "r",   "ws", "hw"};
   std::string text = kLetters[static_cast<size_t>(key.kind)];
   if (key.slot != 0) text += std::to_string(key.slot);
   if (key.unit >= 0) text += "[" + UnitName(key.unit) + "]";
@@ -174,6 +174,35 @@ TEST(Zero, EvaluationKeepsNothing) {
       "CopyDown down reads st",
   };
   EXPECT_EQ(Lines(MakeProgram(plan, ProgramKind::kEval, 0)), want);
+}
+
+// Lamb: norms of all buckets first, and each bucket's update after their sum.
+TEST(Zero, NormsOfLambAreSummedBetweenTheHalvesOfTheUpdate) {
+  SmallPlan small = Example(2);
+  small.optimizer = OptimizerType::kLamb;
+  const std::vector<std::string> lines = Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0));
+  const std::vector<std::string> step(lines.end() - 14, lines.end());
+  const std::vector<std::string> want = {
+      "StepStats dp world reads st writes st",
+      "UpdateNorms E compute reads s[E] w[E] st writes p[E] n[E]",
+      "ReduceNorms E dp dp reads n[E] writes n[E]",
+      "UpdateNorms B0 compute reads s[B0] w[B0] st writes p[B0] n[B0]",
+      "ReduceNorms B0 dp dp reads n[B0] writes n[B0]",
+      "UpdateNorms B1..H compute reads s[B1] w[B1] s[H] w[H] st writes p[B1] n[B1] p[H] n[H]",
+      "ReduceNorms B1..H dp dp reads n[B1] n[H] writes n[B1] n[H]",
+      "Update E compute reads n[E] st writes p[E] w[E]",
+      "Gather E dp dp reads w[E] writes w[E]",
+      "Update B0 compute reads n[B0] st writes p[B0] w[B0]",
+      "Gather B0 dp dp reads w[B0] writes w[B0]",
+      "Update B1..H compute reads n[B1] n[H] st writes p[B1] w[B1] p[H] w[H]",
+      "Gather B1..H dp dp reads w[B1] w[H] writes w[B1] w[H]",
+      "CopyDown down reads st",
+  };
+  EXPECT_EQ(step, want);
+  small.zero_stage = 0;  // every rank has all of every tensor: nothing to sum
+  for (const std::string& line : Lines(MakeProgram(PlanOf(small), ProgramKind::kTrain, 0))) {
+    EXPECT_FALSE(line.starts_with("ReduceNorms")) << line;
+  }
 }
 
 // The gradient of a bucket goes down as soon as it is whole; updates and copies up follow one another bucket by bucket.
