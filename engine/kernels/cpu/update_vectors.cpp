@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "engine/kernels/cpu/vectors.h"
 
 namespace trireme::kernels {
