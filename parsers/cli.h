@@ -65,14 +65,6 @@ struct InjectFlag {
   bool operator==(const InjectFlag&) const = default;
 };
 
-// --inject-value: element 0 of what one pass of one unit makes on one rank (TrainerSetup::inject_values).
-struct InjectFlag {
-  int64_t step = 0, rank = 0, unit = 0, micro_batch = 0;
-  bool backward = false;
-  double value = 0;
-  bool operator==(const InjectFlag&) const = default;
-};
-
 struct TrainOptions {
   std::string deepspeed_config;
   TrainFlags fill;

@@ -76,9 +76,6 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
       run.before_instruction(rank, instruction);
     };
   }
-  setup.inject_values = run.inject_values;
-  config.trireme.check_replicas_every = run.check_replicas_every;
-  config.trireme.find_bad_value = run.find_bad_value;
   return setup;
 }
 
