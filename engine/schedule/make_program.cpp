@@ -6,17 +6,12 @@
 
 #include "engine/base/error.h"
 #include "engine/schedule/pipeline_events.h"
+#include "engine/schedule/program_parts.h"
 
 namespace trireme {
 namespace {
 
-using Keys = std::vector<BufferKey>;
-
-BufferKey Key(BufferKind kind, int unit, int micro_batch = -1, int slot = 0) {
-  return {kind, static_cast<int16_t>(unit), 0, micro_batch, static_cast<int16_t>(slot)};
-}
-
-const BufferKey kState = Key(BufferKind::kStepState, -1), kHostState = Key(BufferKind::kHostState, -1);
+using namespace program_parts;
 
 // Slots of kGathered, kSaved and kBoundary (instruction.h).
 constexpr int kForwardSlot = 0, kBackwardSlot = 1, kTiedSlot = 2, kRecomputeSlot = 3;
@@ -33,7 +28,6 @@ class ProgramBuilder {
         pp_rank_(plan.topology.CoordinateOf(rank).pp_rank),
         head_(plan.head()),
         num_micro_batches_(static_cast<int>(plan.batch.num_micro_batches)),
-        updates_on_host_(std::ranges::any_of(plan.UnitsOf(pp_rank_), [&](int u) { return plan.OptimizerOnHost(u); })),
         events_(EventsOf(plan, kind, pp_rank_)) {
     program_.kind = kind;
     program_.rank = rank;
@@ -61,9 +55,9 @@ class ProgramBuilder {
     }
     GuardArena();
     if (train_) {
-      TrainStep();
+      AppendTrainStep(plan_, pp_rank_, program_);
     } else {
-      EvalStep();
+      AppendEvalStep(plan_, program_);
     }
     return std::move(program_);
   }
@@ -81,15 +75,7 @@ class ProgramBuilder {
   };
 
   Instruction& Emit(Op op, UnitRange units, int micro_batch, Lane lane, Group group = Group::kNone) {
-    Instruction instruction;
-    instruction.id = static_cast<int32_t>(program_.instructions.size());
-    instruction.op = op;
-    instruction.units = units;
-    instruction.micro_batch = micro_batch;
-    instruction.lane = lane;
-    instruction.group = group;
-    program_.instructions.push_back(std::move(instruction));
-    return program_.instructions.back();
+    return program_parts::Emit(program_, op, units, micro_batch, lane, group);
   }
 
   // Blocks, and an embedding of the user's: its Backward reads weights and what Forward left.
@@ -480,29 +466,7 @@ class ProgramBuilder {
     if (plan_.topology.dp_size > 1) DpReduce(bucket, i);
     // What TieReduce sums once more goes down after it.
     const bool waits_for_tie = bucket.first == 0 && plan_.tied_across_stages();
-    if (i + 1 == num_micro_batches_ && !waits_for_tie) GradientsDown(bucket);
-  }
-
-  // The bucket's sums are complete: those that are updated on the host go there, under the rest of the backward pass.
-  void GradientsDown(const UnitRange& bucket) {
-    ForEachPlace(bucket, [&](const UnitRange& units, bool on_host) {
-      if (!on_host) return;
-      Instruction& copy = Emit(Op::kCopyDown, units, -1, Lane::kDown);
-      for (int unit = units.first; unit <= units.last; ++unit) {
-        copy.reads.push_back(Key(BufferKind::kGradientSum, unit));
-        copy.writes.push_back(Key(BufferKind::kHostGradient, unit));
-      }
-    });
-  }
-
-  // Calls visit(units, on_host) for each run of units whose optimizer lies in one place.
-  template <typename Visit>
-  void ForEachPlace(const UnitRange& bucket, Visit visit) const {
-    for (int first = bucket.first, last = first; first <= bucket.last; first = ++last) {
-      const bool on_host = plan_.OptimizerOnHost(first);
-      while (last < bucket.last && plan_.OptimizerOnHost(last + 1) == on_host) ++last;
-      visit(UnitRange{first, last}, on_host);
-    }
+    if (i + 1 == num_micro_batches_ && !waits_for_tie) GradientsDown(plan_, bucket, program_);
   }
 
   void DpReduce(const UnitRange& bucket, int i) {
@@ -534,121 +498,9 @@ class ProgramBuilder {
     reduce.writes = reduce.reads;
   }
 
-  // ---- The step section.
-
-  void TrainStep() {
-    const std::vector<int> held = plan_.UnitsOf(pp_rank_);
-    if (plan_.tied_across_stages() && held.front() == 0) {
-      Instruction& tie = Emit(Op::kTieReduce, {0, 0}, -1, Lane::kDp, Group::kTie);
-      tie.reads = {Key(BufferKind::kGradientSum, 0)};
-      tie.writes = tie.reads;
-      GradientsDown(HoldsTiedCopy() ? UnitRange{0, 0} : stages_.front().buckets.front());
-    }
-    Instruction& own = Emit(Op::kStepStats, {0, head_}, -1, Lane::kCompute);
-    for (const int unit : held) own.reads.push_back(Key(BufferKind::kGradientSum, unit));
-    own.reads.push_back(kState);
-    own.writes = {kState};
-    WorldStats();
-    if (updates_on_host_) CopyDown();
-    std::vector<UnitRange> buckets;
-    if (HoldsTiedCopy()) buckets.push_back({0, 0});
-    for (const Stage& stage : stages_) buckets.insert(buckets.end(), stage.buckets.begin(), stage.buckets.end());
-    if (plan_.trust_ratios) {
-      for (const UnitRange& bucket : buckets) UpdateNorms(bucket);
-    }
-    for (const UnitRange& bucket : buckets) UpdateAndGather(bucket);
-    if (!updates_on_host_) CopyDown();
-    GuardShards();
-  }
-
-  // What the next Program puts into an arena waits for StepState: so the last CopyDown of a shard counts as its writer,
-  // and where the next Program's kept inputs take the place of updated weights on the host the last CopyUp of these.
-  void GuardShards() {
-    const auto guard = [&](Op op) {
-      const auto last = std::ranges::find_if(
-          program_.instructions.rbegin(), program_.instructions.rend(),
-          [op](const Instruction& i) { return i.op == op && i.micro_batch < 0 && !i.frees.empty(); });
-      if (last != program_.instructions.rend()) last->writes.push_back(kState);
-    };
-    guard(Op::kCopyDown);
-    if (plan_.boundaries_on_host) guard(Op::kCopyUp);
-  }
-
-  // Of all buckets before any is updated: while one's norms travel, the next one's are made.
-  void UpdateNorms(const UnitRange& bucket) {
-    Instruction& norms = Emit(Op::kUpdateNorms, bucket, -1, Lane::kCompute);
-    for (int unit = bucket.first; unit <= bucket.last; ++unit) {
-      norms.reads.push_back(Key(BufferKind::kGradientSum, unit));
-      if (!plan_.HasMaster(unit)) norms.reads.push_back(Key(BufferKind::kWeights, unit));
-      norms.writes.push_back(Key(BufferKind::kMaster, unit));
-      norms.writes.push_back(Key(BufferKind::kUpdateNorms, unit));
-    }
-    norms.reads.push_back(kState);
-    if (plan_.effective_zero_stage > 0 && plan_.topology.dp_size > 1) ReduceNorms(bucket, Lane::kDp, Group::kDp);
-  }
-
-  void ReduceNorms(const UnitRange& bucket, Lane lane, Group group) {
-    Instruction& reduce = Emit(Op::kReduceNorms, bucket, -1, lane, group);
-    for (int unit = bucket.first; unit <= bucket.last; ++unit) {
-      reduce.reads.push_back(Key(BufferKind::kUpdateNorms, unit));
-    }
-    reduce.writes = reduce.reads;
-  }
-
-  void UpdateAndGather(const UnitRange& bucket) {
-    ForEachPlace(bucket, [&](const UnitRange& units, bool on_host) { Update(units, on_host); });
-    if (plan_.effective_zero_stage != 1 && plan_.effective_zero_stage != 2) return;
-    Instruction& gather = Emit(Op::kGather, bucket, -1, Lane::kDp, Group::kDp);
-    for (int unit = bucket.first; unit <= bucket.last; ++unit) gather.reads.push_back(Key(BufferKind::kWeights, unit));
-    gather.writes = gather.reads;
-  }
-
-  void EvalStep() {
-    WorldStats();
-    CopyDown();
-  }
-
-  void WorldStats() {
-    Instruction& world = Emit(Op::kStepStats, {0, head_}, -1, Lane::kDp, Group::kWorld);
-    world.reads = {kState};
-    world.writes = {kState};
-  }
-
-  void Update(const UnitRange& units, bool on_host) {
-    // Beside the units' own collectives, as TpReduce.
-    if (plan_.trust_ratios && plan_.topology.tp_size > 1) ReduceNorms(units, Lane::kCompute, Group::kTp);
-    Instruction& update = Emit(Op::kUpdate, units, -1, on_host ? Lane::kCpu : Lane::kCompute);
-    const bool moves = on_host != plan_.weights_on_host;
-    const BufferKind made = !moves ? BufferKind::kWeights : on_host ? BufferKind::kHostWeights : BufferKind::kShard;
-    const BufferKind gradient = plan_.trust_ratios ? BufferKind::kUpdateNorms
-                                : on_host          ? BufferKind::kHostGradient
-                                                   : BufferKind::kGradientSum;
-    for (int unit = units.first; unit <= units.last; ++unit) {
-      update.reads.push_back(Key(gradient, unit));
-      if (plan_.moments_per_element > 0 || plan_.HasMaster(unit))
-        update.writes.push_back(Key(BufferKind::kMaster, unit));
-      update.writes.push_back(Key(made, unit));
-    }
-    update.reads.push_back(on_host ? kHostState : kState);
-    if (!moves) return;
-    Instruction& copy = Emit(on_host ? Op::kCopyUp : Op::kCopyDown, units, -1, on_host ? Lane::kUp : Lane::kDown);
-    for (int unit = units.first; unit <= units.last; ++unit) {
-      copy.reads.push_back(Key(made, unit));
-      copy.writes.push_back(Key(BufferKind::kWeights, unit));
-    }
-    copy.frees = copy.reads;
-  }
-
-  void CopyDown() {
-    Instruction& copy = Emit(Op::kCopyDown, {}, -1, Lane::kDown);
-    copy.reads = {kState};
-    if (train_ && updates_on_host_) copy.writes = {kHostState};
-  }
-
   const Plan& plan_;
   const bool train_, sharded_, reduces_each_micro_batch_;
   const int pp_rank_, head_, num_micro_batches_;
-  const bool updates_on_host_;
   const std::vector<PipelineEvent> events_;
   std::vector<Pass> passes_;   // of events_
   std::vector<Stage> stages_;  // by chunk
