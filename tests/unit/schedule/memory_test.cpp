@@ -124,7 +124,7 @@ TEST(Memory, SegmentsKeepTheirInputsAlone) {
   EXPECT_EQ(segments.memory.pool, 4 * tokens * (h * 2 + 16 * 4));
 }
 
-TEST(Memory, PartitionedInputsAreDividedByTp) {
+TEST(Memory, MEM_16_PartitionedInputsAreDividedByTp) {
   const ModelSpec model = NamedModel("gpt-1.3b");
   const int64_t tokens = 1024, boundary = tokens * 2048 * 2, layers = 24, tp = 4;
   RecomputeConfig activations{.runs = {{Recompute::kFull, 0}}};
