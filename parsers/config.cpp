@@ -158,11 +158,6 @@ void CheckDynamicBatching(SectionReader& root, const Config& config) {
         fmt::format("{} with dynamic batching, where max_tokens says how large a micro-batch is", micro),
         fmt::format("set it to 1; {} times the max_tokens is a micro-batch as large as DeepSpeed's", micro));
   }
-  if (config.trireme.loss_normalization != LossNormalization::kTokens) {
-    root.diagnostics().Error("CFG037", root.At("trireme"), "trireme.loss_normalization",
-                             "per_microbatch with dynamic batching: a token of a short sequence would weigh less",
-                             "write \"tokens\", or remove the key");
-  }
 }
 
 void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_size, Config& config) {

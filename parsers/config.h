@@ -186,10 +186,6 @@ struct PipelineParallelConfig {
   std::string partition = "parameters";
 };
 
-// kTokens: loss and gradients are means over all tokens of the step. kPerMicrobatch: the mean of the micro-batches'
-// means.
-enum class LossNormalization { kTokens, kPerMicrobatch };
-
 // What becomes of what a layer's forward pass makes, until its backward pass.
 enum class Recompute : uint8_t {
   kNone,   // kept
@@ -233,7 +229,6 @@ struct DataEfficiencyConfig {
 
 // Keys of our own, in the "trireme" section.
 struct TriremeConfig {
-  LossNormalization loss_normalization = LossNormalization::kTokens;
   bool deepspeed_accumulation = false;  // accumulate and reduce gradients in the types in which DeepSpeed does it
   // On the step on which the loss scale doubles, DeepSpeed divides the gradients by the new scale: half of them reaches
   // the moments. False divides by the scale that they have.

@@ -33,11 +33,15 @@ TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& co
   std::string normalization = "tokens";
   if (in.Read("loss_normalization", normalization)) {
     if (normalization == "per_microbatch") {
-      c.loss_normalization = LossNormalization::kPerMicrobatch;
+      in.diagnostics().Error(
+          "CFG009", in.At("loss_normalization"), in.Path("loss_normalization"),
+          "the mean of the micro-batches' means is not supported: it weighs a token of a micro-batch "
+          "with fewer tokens more",
+          "write \"tokens\", or remove the key: it is the same where all have as many tokens");
     } else if (normalization != "tokens") {
       in.diagnostics().Error("CFG012", in.At("loss_normalization"), in.Path("loss_normalization"),
                              fmt::format("unknown normalisation {}", Quoted(normalization)),
-                             "write \"tokens\" or \"per_microbatch\"");
+                             "write \"tokens\", or remove the key");
     }
   }
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);

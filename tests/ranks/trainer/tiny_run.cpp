@@ -123,7 +123,7 @@ bool ReplicaEquals(Trainer& trainer, const Weights& masters) {
   for (const int u : state.held_units()) {
     const at::Tensor& flat = state.weights(u);
     for (const Segment& segment : trainer.plan().units[static_cast<size_t>(u)].segments) {
-      const at::Tensor whole = at::tensor(masters.at(segment.parameter.name), at::kDouble).to(flat.scalar_type());
+      const at::Tensor whole = at::tensor(masters.at(segment.parameter.name), at::kDouble).to(flat.options());
       for (const HeldRun& run : HeldRuns(segment.parameter, state.tp_rank())) {
         const at::Tensor mine = flat.narrow(0, segment.begin + run.held_begin, run.count);
         if (!at::equal(mine, whole.narrow(0, run.whole_begin, run.count))) return false;

@@ -335,8 +335,9 @@ TEST(Config, StepsPerPrintAndOtherScalars) {
   EXPECT_EQ(0.0, ParseKeys(R"("gradient_clipping":0)").config.gradient_clipping);
   EXPECT_EQ(Keys{"CFG005 gradient_clipping"}, ErrorKeys(ParseKeys(R"("gradient_clipping":"1.0")")));
   EXPECT_EQ(Keys{"CFG005 gradient_clipping"}, ErrorKeys(ParseKeys(R"("gradient_clipping":[1])")));
-  const ParseResult trireme = ParseKeys(R"("trireme":{"loss_normalization":"per_microbatch"})");
-  EXPECT_EQ(LossNormalization::kPerMicrobatch, trireme.config.trireme.loss_normalization);
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("trireme":{"loss_normalization":"tokens"})")));
+  EXPECT_EQ(Keys{"CFG009 trireme.loss_normalization"},
+            ErrorKeys(ParseKeys(R"("trireme":{"loss_normalization":"per_microbatch"})")));
   EXPECT_EQ(Keys{"CFG012 trireme.loss_normalization"}, ErrorKeys(ParseKeys(R"("trireme":{"loss_normalization":"x"})")));
 }
 

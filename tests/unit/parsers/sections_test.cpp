@@ -413,9 +413,6 @@ TEST(DataEfficiencySection, DynamicBatchingIsChecked) {
       {"dynamic_batching":{"enabled":true,"max_tokens":64}}}})");
   ASSERT_EQ(Keys{"CFG037 train_micro_batch_size_per_gpu"}, ErrorKeys(micro));
   EXPECT_TRUE(Contains(Errors(micro)[0].fix, "set it to 1"));
-  EXPECT_EQ(Keys{"CFG037 trireme.loss_normalization"},
-            ErrorKeys(DynamicBatching(R"("enabled":true,"max_tokens":64)",
-                                      R"(,"trireme":{"loss_normalization":"per_microbatch"})")));
 }
 
 TEST(DataEfficiencySection, WhatChangesTrainingIsRefusedWhateverTheOuterSwitchSays) {
