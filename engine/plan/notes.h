@@ -9,7 +9,8 @@
 
 namespace trireme {
 
-// What deserves a warning: tensor-parallel groups that span nodes of `ranks_per_node` ranks, with the predicted cost.
+// What deserves a warning: tensor-parallel groups that span nodes of `ranks_per_node` ranks, with the predicted cost; a
+// pipeline with fewer micro-batches than ranks, with its bubble.
 // Reads Plan::traffic (AccountMemory of engine/schedule).
 std::vector<std::string> LayoutNotes(const Plan& plan, int64_t ranks_per_node);
 

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "engine/base/error.h"
+#include "engine/plan/notes.h"
 #include "tests/unit/plan/small_plan.h"
 
 namespace trireme {
@@ -77,6 +80,36 @@ TEST(Topology, LAY_12_RanksAndCoordinatesAreOneToOneAndTensorNeighboursAreAdjace
     }
   }
   EXPECT_EQ(seen.size(), 8u);
+}
+
+TEST(LayoutNotes, LAY_13_FewerMicroBatchesThanPipelineRanksShowTheBubble) {
+  testing::SmallPlan small;
+  small.layers = 8;
+  small.ranks = small.pp = 8;
+  small.micro_batches = 1;
+  const std::vector<std::string> notes = LayoutNotes(testing::PlanOf(small), 8);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("1 micro-batch a step on 8 pipeline ranks: the bubble is 88 %"), std::string::npos)
+      << notes[0];
+  EXPECT_NE(notes[0].find("gradient_accumulation_steps 32 it is 18 %"), std::string::npos) << notes[0];
+  small.micro_batches = 8;
+  EXPECT_TRUE(LayoutNotes(testing::PlanOf(small), 8).empty());
+}
+
+TEST(LayoutNotes, TensorParallelGroupsThatSpanNodesHaveTheirPrice) {
+  testing::SmallPlan small;
+  small.heads = 4;
+  small.hidden = 24;
+  small.vocab = 64;
+  small.ranks = small.tp = 4;
+  Plan plan = testing::PlanOf(small);
+  plan.traffic.tensor_parallel = 21'750'000'000;
+  EXPECT_TRUE(LayoutNotes(plan, 4).empty());
+  const std::vector<std::string> notes = LayoutNotes(plan, 2);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("groups of 4 ranks span nodes of 2"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find("takes 1 s a step, inside a node at 235 GB/s 0.0926 s"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find("tp_size to 2"), std::string::npos) << notes[0];
 }
 
 }  // namespace
