@@ -155,16 +155,18 @@ void MemoryRow(std::string_view name, int64_t bytes, std::string_view how) {
   if (bytes > 0) fmt::print("  {:<16}{:>12}  {}\n", name, FormatBytes(bytes), how);
 }
 
-// Of what is offloaded; every rank of a node takes as much.
+// Of what is offloaded and of inputs kept there; every rank of a node takes as much.
 void PrintHostMemory(const Plan& plan) {
   const MemoryAccount::Host& h = plan.memory.host;
-  if (!plan.offloads()) return;
+  if (h.total() + h.disk == 0) return;
   fmt::print("host memory of the same rank{}\n", plan.pin_memory ? ", page-locked" : "");
   MemoryRow("weights", h.weights, "own shards");
   MemoryRow("gradients", h.gradients, "own sums, for the update on the CPU");
   MemoryRow("master weights", h.master_weights, "own");
   MemoryRow("moments", h.moments, "own");
-  MemoryRow("staging", h.arena, "weights of a few units on their way to the device");
+  MemoryRow("staging", h.arena,
+            plan.boundaries_on_host ? "kept inputs, weights on their way to the device"
+                                    : "weights of a few units on their way to the device");
   MemoryRow("total", h.total(), fmt::format("{} bytes", FormatCount(h.total())));
   MemoryRow("on disk", h.disk, "in files of nvme_path");
 }

@@ -302,7 +302,8 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   }
   plan.optimizer_on_disk = zero.offload_optimizer.device == OffloadDevice::kNvme;
   plan.weights_on_disk = zero.offload_param.device == OffloadDevice::kNvme;
-  plan.pin_memory = zero.offload_optimizer.pin_memory && zero.offload_param.pin_memory;
+  plan.pin_memory = (zero.offload_optimizer.device == OffloadDevice::kNone || zero.offload_optimizer.pin_memory) &&
+                    (!plan.weights_on_host || zero.offload_param.pin_memory);
   plan.num_parameters = NumParameters(model);
   if (!inputs.own_units.empty()) CountOwnParameters(plan);
   return plan;

@@ -170,6 +170,13 @@ void ParseActivations(SectionReader& root, const TrainFlags& flags, Config& conf
   c.partition_activations = c.partition_activations || flags.distribute_saved_activations;
   in.RejectUnread(kKnown);
   JoinFlags(root, flags, c);
+  if (c.layers_per_checkpoint > 0 && !c.runs.empty() && (!AnyFull(c) || c.of_each_stage)) {
+    root.diagnostics().Error(
+        "CFG008", root.At("pipeline"), "pipeline.activation_checkpoint_interval",
+        fmt::format("{} layers are recomputed together, but {} says {}", c.layers_per_checkpoint,
+                    flags.recompute_granularity.empty() ? "trireme.recompute" : "the command line", TextOf(c)),
+        "remove one of the two");
+  }
   if (c.runs.empty() && c.layers_per_checkpoint > 0) c.runs.push_back({Recompute::kFull, 0});
   root.Record("trireme.recompute", TextOf(c),
               !flags.recompute_granularity.empty() ? "--recompute-granularity"

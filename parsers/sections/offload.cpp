@@ -31,7 +31,7 @@ std::optional<SectionReader> Find(SectionReader& zero, const char* key, const ch
   }
   const JsonValue* value = zero.Take(key);
   if (value == nullptr || value->kind == JsonValue::Kind::kNull || value->IsAuto()) {
-    zero.Record(key, old_on ? "cpu" : "none", old_on ? "cpu_offload" : "default");
+    zero.Record(key, old_on ? "cpu" : "none", old_on ? old_key : "default");
     return std::nullopt;
   }
   if (value->kind == JsonValue::Kind::kObject) return zero.Section(key, SectionKind::kChecked);
@@ -60,12 +60,27 @@ void ReadPath(SectionReader& in, OffloadDevice device, std::string& path) {
                          "name a folder on a local disk");
 }
 
+// Below stage 3 DeepSpeed takes nvme for cpu, and asks for no folder.
+void ReadPathOrStay(SectionReader& in, OffloadDevice& device, std::string& path) {
+  std::optional<std::string> written;
+  in.ReadOptional("nvme_path", written);
+  path = written.value_or("");
+  if (device != OffloadDevice::kNvme || !path.empty()) return;
+  device = OffloadDevice::kCpu;
+  in.diagnostics().Notice("CFG010", in.At("device"), in.Path("device"), "nvme without nvme_path: host memory",
+                          "name a folder on a local disk for files there");
+}
+
 OffloadOptimizerConfig ReadOptimizer(SectionReader& zero, int stage) {
   OffloadOptimizerConfig c;
   std::optional<SectionReader> in = Find(zero, "offload_optimizer", "cpu_offload", c.device);
   if (!in) return c;
   ReadDevice(*in, c.device);
-  ReadPath(*in, c.device, c.nvme_path);
+  if (stage == 3) {
+    ReadPath(*in, c.device, c.nvme_path);
+  } else {
+    ReadPathOrStay(*in, c.device, c.nvme_path);
+  }
   in->Read("pin_memory", c.pin_memory);
   in->Read("buffer_count", c.buffer_count, AtLeast(0));
   in->Read("pipeline_read", c.pipeline_read);

@@ -319,6 +319,22 @@ TEST(ZeroSection, OffloadHasDeepSpeedsDefaultsAndChecks) {
   EXPECT_EQ(1u, ErrorKeys(Zero(R"("stage":3,"offload_optimizer":{"device":"cpu","buffer_size":5})")).size());
 }
 
+TEST(OffloadSection, NvmeWithoutAFolderStaysInMemoryBelowStage3) {
+  const ParseResult two = ParseKeys(R"("zero_optimization":{"stage":2,"offload_optimizer":{"device":"nvme"}})");
+  EXPECT_EQ(Keys{}, ErrorKeys(two));
+  EXPECT_EQ(OffloadDevice::kCpu, two.config.zero_optimization.offload_optimizer.device);
+  EXPECT_TRUE(Has(two, Severity::kNotice, "CFG010", "zero_optimization.offload_optimizer.device"));
+  EXPECT_EQ(Keys{"CFG036 zero_optimization.offload_optimizer.nvme_path"},
+            ErrorKeys(ParseKeys(R"("zero_optimization":{"stage":3,"offload_optimizer":{"device":"nvme"}})")));
+}
+
+TEST(RecomputeSection, AnIntervalBesideAnotherPolicyIsAConflict) {
+  EXPECT_EQ(Keys{"CFG008 pipeline.activation_checkpoint_interval"},
+            ErrorKeys(ParseKeys(R"("pipeline":{"activation_checkpoint_interval":2},"trireme":{"recompute":"keep"})")));
+  EXPECT_EQ(Keys{},
+            ErrorKeys(ParseKeys(R"("pipeline":{"activation_checkpoint_interval":2},"trireme":{"recompute":"full"})")));
+}
+
 TEST(PrecisionSections, CFG_10_ScaleKeysInBf16AreOneNotice) {
   const ParseResult r = ParseKeys(
       R"("gradient_clipping":1,"trireme":{"deepspeed_accumulation":true},"bf16":{"enabled":true,"loss_scale":0,
