@@ -276,9 +276,9 @@ void HostStagedCommunicator::DoTransfers(std::span<const Transfer> transfers) {
     offsets.push_back(total);
     total += CeilDiv(static_cast<int64_t>(transfer.tensor.nbytes()), kAlignment) * kAlignment;
   }
-  if (total > transfers_bytes_) {  // posts before this one keep the memory that they have
-    transfers_ = device_->Allocate(total);
-    transfers_bytes_ = total;
+  if (total > transfers_bytes_) {                              // posts before this one keep the memory that they have
+    transfers_bytes_ = std::max(total, 2 * transfers_bytes_);  // few steps up, where sizes differ from step to step
+    transfers_ = device_->Allocate(transfers_bytes_);
   }
   struct Move {
     bool send;

@@ -143,7 +143,7 @@ void Probe::LookAtSaved(ProbeMoment& moment, const Instruction& instruction, con
   const at::Tensor buffer = deferred ? args.deferred : (args.saved != nullptr ? args.saved->arena : at::Tensor());
   if (spec.autograd || !buffer.defined()) return;
   const std::vector<SavedSpec>& tensors = deferred ? spec.deferred : spec.saved;
-  const SavedLayout layout = LayOutSaved(tensors, plan_.dtypes, plan_.batch.tokens_per_micro_batch());
+  const SavedLayout layout = LayOutSaved(tensors, plan_.dtypes, args.micro_batch_size * args.sequence_length);
   const at::ScalarType compute = ScalarTypeOf(plan_.dtypes.compute);
   bool attended = false;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -152,7 +152,8 @@ void Probe::LookAtSaved(ProbeMoment& moment, const Instruction& instruction, con
       const at::ScalarType type =
           tensors[i].compute_dtype ? compute : (compute == at::kDouble ? at::kDouble : at::kFloat);
       values = buffer.narrow(0, layout.offsets[i], layout.bytes[i]).view(type);
-    } else if (!std::exchange(attended, true) && !args.saved->pool.empty()) {
+    } else if (tensors[i].place == SavedSpec::Place::kPool && !std::exchange(attended, true) &&
+               !args.saved->pool.empty()) {
       values = kernels::AttentionOutput(args.saved->pool);  // of LibTorch's tensors the first; the others are its own
     }
     LookAt(moment, values, tensors[i].name + " of " + spec.name, direction);

@@ -21,6 +21,7 @@ std::optional<BadValue> Executor::Repeat(StepInputs inputs, double loss_scale) {
   set(start);
   const auto probe = std::make_shared<Probe>(*parts_.plan, *parts_.state, train_->compiled);
   inputs.probe = probe;
+  train_->has_run = false;  // the probe's kernels are loaded in this run
   StartRun(*train_, std::move(inputs));
   const auto ends = std::ranges::find_if(train_->compiled.instructions, [](const CompiledInstruction& compiled) {
     return compiled.instruction.op == Op::kStepStats;

@@ -35,16 +35,17 @@ ReplicaCheck::ReplicaCheck(const RankState& state, RankWorld& world) : state_(st
     const at::Tensor& weights = state.weights(u);
     const int64_t begin = shards > 1 ? state.own_begin(u) : 0, end = begin + (weights.defined() ? weights.numel() : 0);
     for (const Segment& segment : plan.units[static_cast<size_t>(u)].segments) {
-      const bool split = segment.parameter.split();
+      // What tp does not split is reduced over dp by a group of each tp rank: sums of more than two may round apart.
+      const bool apart = segment.parameter.split() || plan.topology.dp_size > 2;
       const int copies =
-          (shards > 1 ? 1 : plan.topology.dp_size) * (split ? 1 : plan.topology.tp_size) * (tied ? 2 : 1);
+          (shards > 1 ? 1 : plan.topology.dp_size) * (apart ? 1 : plan.topology.tp_size) * (tied ? 2 : 1);
       if (copies == 1) continue;
       const int64_t first = std::max(begin, segment.begin), last = std::min(end, segment.begin + segment.count);
       if (first < last) {
-        const int64_t part = (split ? state.tp_rank() : 0) * shards + (shards > 1 ? state.dp_rank() : 0);
+        const int64_t part = (apart ? state.tp_rank() : 0) * shards + (shards > 1 ? state.dp_rank() : 0);
         parts_.push_back({u, &segment, weights.narrow(0, first - begin, last - first), num_classes_ + part});
       }
-      num_classes_ += (split ? plan.topology.tp_size : 1) * shards;
+      num_classes_ += (apart ? plan.topology.tp_size : 1) * shards;
     }
   }
 }

@@ -39,6 +39,7 @@ class StepWatch {
   double loss_scale() const { return scales_.back(); }
   const SkipCounts& skips() const { return skips_; }
   int64_t skips_in_a_row() const { return in_a_row_; }
+  void Restart() { in_a_row_ = without_cure_ = 0; }   // a checkpoint was loaded
   int64_t clipped_steps() const { return clipped_; }  // updates whose gradients were made smaller by clipping
 
  private:

@@ -322,7 +322,11 @@ std::string Trainer::Save(const std::filesystem::path& root, const std::optional
   return request.tag;
 }
 
+// Whatever went before, a step that ended in an error too: the run goes on from the checkpoint.
 std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& root) {
+  executor_->Drain();  // a step's result comes before its last updates
+  pending_.clear();
+  pieces_.clear();
   const std::unique_ptr<checkpoint::CheckpointReader> reader = checkpoint::CheckpointReader::Open(root);
   const checkpoint::CheckpointInfo& info = reader->info();
   for (const std::string& warning : info.warnings) log::Warn("{}", warning);
@@ -340,6 +344,8 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
   s[kAppliedSteps] = static_cast<double>(counters.applied_steps);
   s[kSkippedSteps] = static_cast<double>(counters.skipped_steps);
   RestoreScaler(counters, s);
+  for (const StepStateSlot slot : {kHeld, kScaleExhausted, kLossSum, kTokens, kSumOfSquares, kNonFinite}) s[slot] = 0;
+  watch_.Restart();
   state_->step_state().copy_(scalars);
   Synchronise(device());
   applied_steps_ = counters.applied_steps;

@@ -51,6 +51,7 @@ std::vector<Injection> Injections() {
       {"one_embedding_backward", {}, 0, 0, true, NAN, "the gradient of transformer.wte.weight", "rank 0"},
       {"one_loss", {}, 0, 4, false, NAN, "the loss", "rank 0"},
       {"recompute", {.recompute = Recompute::kFull}, 0, 2, false, NAN, output, "rank 0"},
+      {"cheap", {.recompute = Recompute::kCheap}, 0, 2, false, NAN, output, "rank 0"},
       {"pipeline",
        {.world = 2, .pp = 2},
        1,

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/ranks/trainer/trains_alike.h"
+#include "tests/support/run_threads.h"
 
 namespace trireme::test {
 namespace {
@@ -224,6 +225,38 @@ TEST(Offload, EvaluationsLeaveTrainingAsItIs) {
   ASSERT_EQ(got.failed, "");
   EXPECT_EQ(got.losses, want.losses);
   EXPECT_EQ(got.weights, want.weights);
+}
+
+// The updates of the last step may be on their way still, on the host and up.
+TEST(Offload, ACheckpointIsLoadedIntoARunningTrainer) {
+  const Folder folder;
+  for (const double ratio : {0.0, 1.0}) {
+    TinyRun run{.zero_stage = 1, .steps = 6, .offload_optimizer = ratio};
+    std::vector<double> first, again;
+    const std::string failed = RunThreadRanks(1, [&](ThreadRank& self) {
+      RankWorld world;
+      world.world = self.MakeCommunicator("world");
+      world.make_group = self.GroupMaker();
+      Trainer trainer(SetupOf(run, 0), std::move(world));
+      trainer.InitialiseWeights(7);
+      const auto train = [&](std::vector<double>& losses) {
+        for (int step = 0; step < 3; ++step) {
+          trainer.StartStep(SyntheticFill(trainer));
+          losses.push_back(trainer.FinishStep().loss);
+        }
+      };
+      std::vector<double> before;
+      train(before);
+      const std::filesystem::path root = folder.path / std::to_string(ratio);
+      trainer.Save(root, std::nullopt);
+      train(first);
+      trainer.Load(root);
+      train(again);
+      trainer.executor().Drain();
+    });
+    EXPECT_EQ(failed, "");
+    EXPECT_EQ(first, again);
+  }
 }
 
 }  // namespace
