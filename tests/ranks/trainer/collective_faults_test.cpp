@@ -9,7 +9,10 @@ namespace {
 class CollectiveFaults : public ::testing::TestWithParam<int> {};
 
 TinyRun RunOf(int stage) {
-  return {.world = 2, .zero_stage = stage, .accumulation = 2, .global_batch = 8, .steps = 3, .sgd = true};
+  TinyRun run{.world = 2, .zero_stage = stage, .accumulation = 2, .global_batch = 8, .steps = 3, .sgd = true};
+  // A fault may show one rank alone a value that is not finite: it would look for it while the others go on, and wait.
+  run.find_bad_value = false;
+  return run;
 }
 
 // The same check that the equality tests make; NaN and thrown errors fail it too.
