@@ -33,10 +33,7 @@ class ProgramBuilder {
     program_.rank = rank;
     for (int stage = pp_rank_; stage < plan.num_stages(); stage += plan.topology.pp_size) {
       const UnitRange& units = plan.stages[static_cast<size_t>(stage)];
-      stages_.push_back({units, {}});
-      for (const UnitRange& bucket : plan.buckets) {
-        if (bucket.first >= units.first && bucket.last <= units.last) stages_.back().buckets.push_back(bucket);
-      }
+      stages_.push_back({units, BucketsIn(plan, units)});
     }
     for (const PipelineEvent& event : events_) {
       if (const Pass* pass = std::get_if<Pass>(&event)) passes_.push_back(*pass);

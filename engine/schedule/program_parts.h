@@ -14,6 +14,9 @@ inline BufferKey Key(BufferKind kind, int unit, int micro_batch = -1, int slot =
 }
 const BufferKey kState = Key(BufferKind::kStepState, -1), kHostState = Key(BufferKind::kHostState, -1);
 
+// Those of the plan's buckets that lie in a stage, in forward order.
+std::vector<UnitRange> BucketsIn(const Plan& plan, const UnitRange& stage);
+
 Instruction& Emit(Program& program, Op op, UnitRange units, int micro_batch, Lane lane, Group group = Group::kNone);
 
 // The bucket's sums are complete: those that are updated on the host go there, under the rest of the backward pass.

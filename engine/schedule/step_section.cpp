@@ -22,10 +22,8 @@ std::vector<UnitRange> BucketsOf(const Plan& plan, int pp_rank) {
   std::vector<UnitRange> buckets;
   if (plan.tied_across_stages() && pp_rank == plan.PpRankOf(plan.head())) buckets.push_back({0, 0});
   for (int stage = pp_rank; stage < plan.num_stages(); stage += plan.topology.pp_size) {
-    const UnitRange& units = plan.stages[static_cast<size_t>(stage)];
-    for (const UnitRange& bucket : plan.buckets) {
-      if (bucket.first >= units.first && bucket.last <= units.last) buckets.push_back(bucket);
-    }
+    const std::vector<UnitRange> of_stage = BucketsIn(plan, plan.stages[static_cast<size_t>(stage)]);
+    buckets.insert(buckets.end(), of_stage.begin(), of_stage.end());
   }
   return buckets;
 }
@@ -154,6 +152,14 @@ class TrainStep {
 };
 
 }  // namespace
+
+std::vector<UnitRange> BucketsIn(const Plan& plan, const UnitRange& stage) {
+  std::vector<UnitRange> buckets;
+  for (const UnitRange& bucket : plan.buckets) {
+    if (bucket.first >= stage.first && bucket.last <= stage.last) buckets.push_back(bucket);
+  }
+  return buckets;
+}
 
 Instruction& Emit(Program& program, Op op, UnitRange units, int micro_batch, Lane lane, Group group) {
   Instruction instruction;
