@@ -1,13 +1,12 @@
 // Dynamic batching: however a step's samples are cut into micro-batches, and on whatever ranks, it is the step of one
 // large padded batch, in double precision.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "engine/optim/lr_schedule.h"
+#include "tests/ranks/trainer/folder.h"
 #include "tests/ranks/trainer/trains_alike.h"
 
 namespace trireme::test {
@@ -240,14 +239,6 @@ TEST(DynamicBatches, TheLearningRateFollowsTheBatch) {
   plain.next = Sampled(Base(false)).next;
   EXPECT_GT(WeightDifference(Train(plain).weights, want.weights), 1e-6);
 }
-
-struct Folder {
-  Folder() : path(std::filesystem::temp_directory_path() / ("trireme_dynamic_" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 TEST(DynamicBatches, AResumedRunIsTheRunThatNeverStopped) {
   const Folder folder;

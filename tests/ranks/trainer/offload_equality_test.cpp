@@ -2,24 +2,15 @@
 // layout without offload, whose update is the same kernel.
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <string>
 
+#include "tests/ranks/trainer/folder.h"
 #include "tests/ranks/trainer/trains_alike.h"
 #include "tests/support/run_threads.h"
 
 namespace trireme::test {
 namespace {
-
-struct Folder {
-  Folder() : path(std::filesystem::temp_directory_path() / ("trireme_offload_" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 const Reference& OneRank(bool sgd) {
   static const Reference with_sgd = ReferenceOf({.sgd = true}), with_adamw = ReferenceOf({.sgd = false});

@@ -1,10 +1,8 @@
 // Adagrad, Lion and Lamb in every kind of layout: the same training as on one rank, in double precision; resumed, the
 // same bits. Lamb's norms are over whole tensors, whoever holds which part.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-
+#include "tests/ranks/trainer/folder.h"
 #include "tests/ranks/trainer/trains_alike.h"
 
 namespace trireme::test {
@@ -85,14 +83,6 @@ INSTANTIATE_TEST_SUITE_P(Layouts, OptimizerEquality, ::testing::ValuesIn(Layouts
   return std::string(Name(l.type)) + "Tp" + std::to_string(l.tp) + "Pp" + std::to_string(l.pp) + "Dp" +
          std::to_string(l.dp) + "Zero" + std::to_string(l.stage) + (l.offload ? "Offload" : "");
 });
-
-struct Folder {
-  Folder() : path(std::filesystem::temp_directory_path() / ("trireme_optimizers_" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 class OptimizerResume : public ::testing::TestWithParam<OptimizerType> {};
 

@@ -1,24 +1,11 @@
 // A resumed run is the run that never stopped: bitwise in the same layout, equal in any other.
-#include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-
+#include "tests/ranks/trainer/folder.h"
 #include "tests/ranks/trainer/tiny_run.h"
 
 namespace trireme::test {
 namespace {
-
-struct Folder {
-  Folder() {
-    static int count = 0;
-    path = std::filesystem::temp_directory_path() / fmt::format("trireme_resume_{}_{}", ::getpid(), count++);
-    std::filesystem::remove_all(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 std::vector<double> Last(const std::vector<double>& all, size_t count) {
   return {all.end() - static_cast<int64_t>(count), all.end()};
