@@ -53,16 +53,17 @@ std::optional<bool> BooleanFromText(std::string_view text) {
 
 bool IsSilentName(std::string_view key) { return key.starts_with('_') || key.starts_with('#') || key == "comment"; }
 
-// Counts the members named "enabled" below `value`, and those of them that are true.
-void CountEnabled(const JsonValue& value, int& total, int& on) {
+// The members named "enabled" below `value`: their number, and the paths of those that are true.
+void FindEnabled(const JsonValue& value, const std::string& path, int& total, std::vector<std::string>& on) {
   for (const JsonMember& member : value.members) {
+    const std::string here = path.empty() ? member.key : path + "." + member.key;
     if (member.key == "enabled") {
       ++total;
       const JsonValue& v = member.value;
       const bool text_on = v.kind == Kind::kText && BooleanFromText(v.text).value_or(!v.IsAuto());
-      on += (v.kind == Kind::kBool && v.boolean) || v.number != 0 || text_on;
+      if ((v.kind == Kind::kBool && v.boolean) || v.number != 0 || text_on) on.push_back(here);
     } else {
-      CountEnabled(member.value, total, on);
+      FindEnabled(member.value, here, total, on);
     }
   }
 }
@@ -83,9 +84,10 @@ bool IsOn(const JsonValue& value) {
     case Kind::kArray:
       return !value.elements.empty();
     case Kind::kObject: {
-      int total = 0, on = 0;
-      CountEnabled(value, total, on);
-      return total > 0 ? on > 0 : !value.members.empty();
+      int total = 0;
+      std::vector<std::string> on;
+      FindEnabled(value, "", total, on);
+      return total > 0 ? !on.empty() : !value.members.empty();
     }
   }
   return true;
@@ -95,9 +97,26 @@ bool IsDefault(const JsonValue& value, std::string_view default_value) {
   if (value.kind == Kind::kNull || value.IsAuto()) return true;
   if (value.kind == Kind::kObject) return !IsOn(value);
   if (value.kind == Kind::kBool) return (value.boolean ? "true" : "false") == default_value;
-  if (value.kind == Kind::kInteger) return ToText(value.integer) == default_value;
-  if (value.kind == Kind::kNumber) return ToText(value.number) == default_value;
-  return value.kind == Kind::kText && ToLower(value.text) == default_value;
+  if (value.kind == Kind::kInteger || value.kind == Kind::kNumber) return NumberFromText(default_value) == value.number;
+  if (value.kind == Kind::kArray) return value.elements.empty();
+  return value.kind == Kind::kText && ToLower(value.text) == ToLower(default_value);
+}
+
+enum class KnownType : uint8_t { kAny, kBool, kInteger, kNumber, kText, kObject };
+
+KnownType TypeOf(const KnownKey& known) {
+  if (!known.members.empty()) return KnownType::kObject;
+  if (!known.choices.empty()) return KnownType::kText;
+  const std::string_view text = known.default_value;
+  if (text.empty()) return KnownType::kAny;
+  if (text == "true" || text == "false") return KnownType::kBool;
+  if (!NumberFromText(text)) return KnownType::kText;
+  return text.find('.') == std::string_view::npos ? KnownType::kInteger : KnownType::kNumber;
+}
+
+bool IsChoice(std::string_view text, std::string_view choices) {
+  const std::vector<std::string> all = Split(std::string(choices), '|');
+  return std::ranges::find(all, ToLower(text)) != all.end();
 }
 
 }  // namespace
@@ -166,7 +185,9 @@ void SectionReader::Record(const std::string& key, std::string value, std::strin
 
 void SectionReader::TypeError(const std::string& key, const JsonValue& value, const std::string& wanted,
                               const std::string& fix) {
-  diagnostics().Error("CFG005", At(key), Path(key), fmt::format("{} is no {}", Describe(value), wanted), fix);
+  const bool tuner = value.kind == Kind::kArray && !wanted.starts_with("list");
+  diagnostics().Error("CFG005", At(key), Path(key), fmt::format("{} is no {}", Describe(value), wanted),
+                      tuner ? "write the one value to train with: a list is input of DeepSpeed's autotuner" : fix);
 }
 
 void SectionReader::Converted(const std::string& key, const JsonValue& value, const std::string& into) {
@@ -333,19 +354,70 @@ void SectionReader::AutoNeedsFlag(const std::string& key, const std::string& fla
                       fmt::format("pass {}, or write the value", flag_name));
 }
 
+bool SectionReader::IsValidText(const JsonMember& member, const KnownKey& known) {
+  if (member.value.kind != Kind::kText) {
+    TypeError(member.key, member.value, "text", "write it in quotes");
+    return false;
+  }
+  if (known.choices.empty() || IsChoice(member.value.text, known.choices)) return true;
+  diagnostics().Error("CFG012", At(member.key), Path(member.key),
+                      fmt::format("{} is none of its values", Quoted(member.value.text)),
+                      fmt::format("write one of {}", Join(Split(std::string(known.choices), '|'), ", ")));
+  return false;
+}
+
+bool SectionReader::IsValid(const JsonMember& member, const KnownKey& known) {
+  const KnownType type = TypeOf(known);
+  const JsonValue& value = member.value;
+  if (type == KnownType::kAny) return true;
+  if (value.kind == Kind::kNull) {
+    if (known.nullable || (type != KnownType::kObject && kind_ != SectionKind::kChecked)) return true;
+    TypeError(member.key, value, type == KnownType::kObject ? "object" : "value", "remove the key");
+    return false;
+  }
+  if (value.IsAuto() && type != KnownType::kObject && !IsChoice("auto", known.choices)) {
+    return Present(member.key) != nullptr;
+  }
+  switch (type) {
+    case KnownType::kAny:
+      return true;
+    case KnownType::kBool:
+      return Boolean(member.key, value).has_value();
+    case KnownType::kInteger: {
+      const std::optional<int64_t> number = Integer(member.key, value);
+      const bool bounded = !known.default_value.starts_with('-');
+      return number && (!bounded || InRange(member.key, static_cast<double>(*number), AtLeast(0)));
+    }
+    case KnownType::kNumber:
+      return Number(member.key, value).has_value();
+    case KnownType::kText:
+      return IsValidText(member, known);
+    case KnownType::kObject:
+      if (value.kind == Kind::kObject) return true;
+      TypeError(member.key, value, "object", "write { ... } with its keys, or remove it");
+      return false;
+  }
+  return true;
+}
+
 void SectionReader::ReportKnown(const JsonMember& member, const KnownKey& known,
-                                std::vector<const KnownKey*>& no_effect,
-                                std::vector<const JsonMember*>& no_effect_members) {
+                                std::vector<WithoutEffect>& without_effect) {
+  if (!IsValid(member, known)) return;
+  const bool on = known.default_value == "true" || IsOn(member.value);
   if (IsDefault(member.value, known.default_value)) return;
   if (known.treatment == kNoEffect) {
-    no_effect.push_back(&known);
-    no_effect_members.push_back(&member);
-  } else if (known.default_value == "true" || IsOn(member.value)) {
+    if (!known.why.empty()) without_effect.push_back({&known, &member});
+  } else if (on) {
+    int total = 0;
+    std::vector<std::string> switches;
+    FindEnabled(member.value, Path(member.key), total, switches);
     const bool section = member.value.kind == Kind::kObject;
     diagnostics().Error(
-        "CFG009", {context_->file, member.line, member.column}, Path(member.key),
-        section ? "DeepSpeed knows this section; it is on, and not supported here"
-                : fmt::format("DeepSpeed knows this key, but {} is not supported here", Describe(member.value)),
+        "CFG009", At(member.key), Path(member.key),
+        !section ? fmt::format("DeepSpeed knows this key, but {} is not supported here", Describe(member.value))
+        : switches.empty()
+            ? "DeepSpeed knows this section; it is on, and not supported here"
+            : fmt::format("DeepSpeed knows this section; it is on ({}), and not supported here", Join(switches, ", ")),
         std::string(known.why));
   }
 }
@@ -372,38 +444,73 @@ std::vector<const JsonMember*> SectionReader::Unread() const {
   return unread;
 }
 
+void SectionReader::CheckPresence(const KnownKey& known) {
+  const std::string key(known.key), alias(known.short_name);
+  if (known.required && !Has(key)) {
+    diagnostics().Error("CFG040", Here(), Path(key), "absent, and DeepSpeed stops without it",
+                        fmt::format("write it, or remove {}", path_));
+  }
+  if (!alias.empty() && Has(key) && Has(alias)) {
+    diagnostics().Error("CFG011", At(alias), Path(alias), fmt::format("this and {} are one key under two names", key),
+                        fmt::format("keep {} only", key));
+  }
+}
+
+// What DeepSpeed checks, it checks whether on or off; of loose sections it looks at those that are on.
+void SectionReader::CheckMembers(const KnownKey& section) {
+  if (section.members.empty()) return;
+  const JsonMember* member = Member(std::string(section.key));
+  const JsonValue* object = member != nullptr && member->value.kind == Kind::kObject ? &member->value : nullptr;
+  const bool on = object != nullptr && IsOn(*object);
+  const bool refused = on && section.treatment == kRefused;  // one error says it all
+  const bool looked_at = section.kind == SectionKind::kChecked || on || section.why.empty();
+  const std::string path = Path(std::string(section.key));
+  SectionReader(*context_, looked_at && !refused ? object : nullptr, path, section.kind).RejectUnread(section.members);
+  if (object == nullptr || looked_at) return;
+  SectionReader off(*context_, object, path, section.kind);
+  for (const KnownKey& entry : section.members) off.CheckPresence(entry);
+}
+
 void SectionReader::RejectUnread(std::span<const KnownKey> known) {
+  for (const KnownKey& entry : known) CheckMembers(entry);
   if (object_ == nullptr) return;
   std::vector<std::string> names = known_;
-  for (const KnownKey& entry : known) names.emplace_back(entry.key);
+  for (const KnownKey& entry : known) {
+    CheckPresence(entry);
+    names.emplace_back(entry.key);
+    if (!entry.short_name.empty()) names.emplace_back(entry.short_name);
+  }
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  std::vector<const KnownKey*> no_effect;
-  std::vector<const JsonMember*> no_effect_members;
+  std::vector<WithoutEffect> without_effect;
   for (const JsonMember* unread : Unread()) {
     const JsonMember& member = *unread;
     // In objects that DeepSpeed checks, "auto" is dropped before the check, unknown names included.
     if (kind_ == SectionKind::kChecked && member.value.IsAuto()) continue;
-    const auto it = std::ranges::find(known, member.key, &KnownKey::key);
+    const auto it = std::ranges::find_if(
+        known, [&](const KnownKey& entry) { return entry.key == member.key || entry.short_name == member.key; });
     if (it != known.end()) {
-      ReportKnown(member, *it, no_effect, no_effect_members);
+      ReportKnown(member, *it, without_effect);
     } else {
       ReportUnknown(member, names);
     }
   }
-  // One notice for all keys of one section that share a reason.
-  for (size_t i = 0; i < no_effect.size(); ++i) {
-    std::vector<std::string> keys;
-    const std::string_view why = no_effect[i]->why;
-    if (std::any_of(no_effect.begin(), no_effect.begin() + static_cast<std::ptrdiff_t>(i),
-                    [&](const KnownKey* earlier) { return earlier->why == why; })) {
-      continue;
+  ReportWithoutEffect(without_effect);
+}
+
+// One notice for all keys of one section that share a reason.
+void SectionReader::ReportWithoutEffect(std::span<const WithoutEffect> keys) {
+  std::vector<std::string_view> told;
+  for (const WithoutEffect& first : keys) {
+    const std::string_view why = first.known->why;
+    if (std::ranges::find(told, why) != told.end()) continue;
+    told.push_back(why);
+    std::vector<std::string> names;
+    for (const WithoutEffect& key : keys) {
+      if (key.known->why == why) names.push_back(key.member->key);
     }
-    for (size_t j = i; j < no_effect.size(); ++j) {
-      if (no_effect[j]->why == why) keys.emplace_back(no_effect[j]->key);
-    }
-    diagnostics().Notice("CFG010", {context_->file, no_effect_members[i]->line, no_effect_members[i]->column}, path_,
-                         fmt::format("{}: no effect here: {}", Join(keys, ", "), why));
+    diagnostics().Notice("CFG010", At(first.member->key), path_,
+                         fmt::format("{}: no effect here: {}", Join(names, ", "), why));
   }
 }
 

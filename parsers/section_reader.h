@@ -41,7 +41,16 @@ inline Range Above(double low) { return {.low = low, .open_low = true}; }
 inline Range Between(double low, double high) { return {.low = low, .high = high}; }
 inline Range FromUpTo(double low, double high) { return {.low = low, .high = high, .open_high = true}; }
 
-// A key that DeepSpeed knows and this program does not act on.
+// How DeepSpeed treats an object, which decides about unknown keys, text in place of numbers, and "auto".
+enum class SectionKind : uint8_t {
+  kLoose,      // unknown keys warn, text is no number, "auto" needs a rule
+  kChecked,    // unknown keys are errors, "12" and "true" are converted with a notice, "auto" is the default
+  kArguments,  // unknown keys are errors; else as kLoose
+};
+
+// A key that DeepSpeed knows and this program does not act on. Its value is checked all the same: its type is that of
+// the default ("true": a boolean, "0": a whole number of at least 0, "0.0": a number, "mean": text), of `choices` or
+// `members`; without any of them it may be anything.
 struct KnownKey {
   enum class Treatment : uint8_t {
     kNoEffect,  // a value other than the default gives a notice
@@ -50,17 +59,16 @@ struct KnownKey {
   std::string_view key;
   Treatment treatment;
   std::string_view default_value;  // as text; "" for objects and null. Off values are defaults too for kRefused
-  std::string_view why;            // why nothing happens, or what would work instead
+  std::string_view why;            // why nothing happens, or what would work instead; "": the section speaks for it
+  std::string_view choices = {};   // "warn|ignore|fail": the texts that it may be, in any letter case
+  SectionKind kind = SectionKind::kLoose;  // of an object
+  std::span<const KnownKey> members = {};  // of an object
+  std::string_view short_name = {};        // an alias, of which DeepSpeed refuses both at once
+  bool nullable = false;                   // null is absent, as it is in every object that DeepSpeed does not check
+  bool required = false;                   // DeepSpeed stops where the section is and the key is not
 };
 inline constexpr auto kNoEffect = KnownKey::Treatment::kNoEffect;
 inline constexpr auto kRefused = KnownKey::Treatment::kRefused;
-
-// How DeepSpeed treats an object, which decides about unknown keys, text in place of numbers, and "auto".
-enum class SectionKind : uint8_t {
-  kLoose,      // unknown keys warn, text is no number, "auto" needs a rule
-  kChecked,    // unknown keys are errors, "12" and "true" are converted with a notice, "auto" is the default
-  kArguments,  // unknown keys are errors; else as kLoose
-};
 
 struct ReaderContext {
   std::string file;
@@ -127,8 +135,17 @@ class SectionReader {
   std::optional<int64_t> Integer(const std::string& key, const JsonValue& value);
   std::optional<double> Number(const std::string& key, const JsonValue& value);
   std::optional<bool> Boolean(const std::string& key, const JsonValue& value);
-  void ReportKnown(const JsonMember& member, const KnownKey& known, std::vector<const KnownKey*>& no_effect,
-                   std::vector<const JsonMember*>& no_effect_members);
+  struct WithoutEffect {
+    const KnownKey* known;
+    const JsonMember* member;
+  };
+  // Is the value one that DeepSpeed takes? Says so if not.
+  bool IsValid(const JsonMember& member, const KnownKey& known);
+  bool IsValidText(const JsonMember& member, const KnownKey& known);
+  void ReportKnown(const JsonMember& member, const KnownKey& known, std::vector<WithoutEffect>& without_effect);
+  void ReportWithoutEffect(std::span<const WithoutEffect> keys);
+  void CheckMembers(const KnownKey& section);
+  void CheckPresence(const KnownKey& known);  // of required keys and of aliases
   void ReportUnknown(const JsonMember& member, std::span<const std::string> names);
   void FlagConflict(const std::string& key, const std::string& written, const std::string& flag,
                     const std::string& flag_name);

@@ -14,7 +14,7 @@ constexpr const char* kChangesMath = "switch it off or remove it: it changes wha
 constexpr KnownKey kKnown[] = {
     {"seq_parallel_communication_data_type", kNoEffect, "fp32", "sequence parallelism is off"},
     {"prescale_gradients", kNoEffect, "false", "gradients are averaged either way"},
-    {"gradient_predivide_factor", kNoEffect, "1", "gradients are averaged either way"},
+    {"gradient_predivide_factor", kNoEffect, "1.0", "gradients are averaged either way"},
     {"sparse_gradients", kNoEffect, "false", kTunes},
     {"graph_harvesting", kNoEffect, "false", kTunes},
     {"disable_allgather", kNoEffect, "false", kTunes},
@@ -27,6 +27,8 @@ constexpr KnownKey kKnown[] = {
     {"checkpoint", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
     {"nebula", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
     {"datastates_ckpt", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
+    {"wall_clock_breakdown", kNoEffect, "false", "--trace FILE has the time of every instruction"},
+    {"memory_breakdown", kNoEffect, "false", "trireme plan has the memory by class"},
     {"dump_state", kNoEffect, "false", kReport},
     {"log_level", kNoEffect, "", kReport},
     {"vocabulary_size", kNoEffect, "", "the model's description decides"},
@@ -93,8 +95,6 @@ void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config)
     config.steps_per_print = *steps;
   }
   if (!steps) root.Record("steps_per_print", ToText(config.steps_per_print), "default");
-  root.Read("wall_clock_breakdown", config.wall_clock_breakdown);
-  root.Read("memory_breakdown", config.memory_breakdown);
   config.fp64 = flags.fp64;
   if (flags.seed) config.seed = *flags.seed;
   root.Record("seed", ToText(config.seed), flags.seed ? "--seed" : "default");

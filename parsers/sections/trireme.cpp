@@ -44,6 +44,7 @@ TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& co
                              "write \"tokens\", or remove the key");
     }
   }
+  in.Read("fill", c.fill);
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);
   in.Read("scale_growth_quirk", c.scale_growth_quirk);
   in.Read("find_bad_value", c.find_bad_value);
