@@ -216,8 +216,8 @@ std::string_view Name(SchedulerType type) {
   return kNames[static_cast<int>(type)];
 }
 
-ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
-                            int64_t hidden_size) {
+ParseResult ParseRecording(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
+                           int64_t hidden_size, std::vector<KeyRecord>* records) {
   ParseResult result;
   result.config.world_size = world_size;
   const std::optional<JsonValue> json = ReadJson(text, name, result.diagnostics);
@@ -226,13 +226,18 @@ ParseResult ParseConfigText(std::string_view text, const std::string& name, cons
                              fmt::format("the file holds {}, and a config is an object", Describe(*json)),
                              "write { ... } around its keys");
   } else if (json) {
-    ReaderContext context{name, result.diagnostics, result.config.origins};
+    ReaderContext context{name, result.diagnostics, result.config.origins, records};
     SectionReader root(context, &*json, "", SectionKind::kLoose);
     ReadSections(root, flags, hidden_size, result.config);
   }
   if (flags.strict) result.diagnostics.WarningsAreErrors();
   result.diagnostics.SortByPosition();
   return result;
+}
+
+ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
+                            int64_t hidden_size) {
+  return ParseRecording(text, name, flags, world_size, hidden_size, nullptr);
 }
 
 ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,

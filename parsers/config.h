@@ -218,9 +218,10 @@ struct TriremeConfig {
 
 // Where a resolved value came from: one row of the table that a run prints at its start.
 struct Origin {
-  std::string key;     // "optimizer.params.lr"
-  std::string value;   // as text
-  std::string source;  // "ds_config.json:7", "--lr", "default", or "derived" with the rule
+  std::string key;                 // "optimizer.params.lr"
+  std::string value;               // as text
+  std::string source;              // "ds_config.json:7", "--lr", "default", or "derived" with the rule
+  std::string default_value = {};  // what it would be if nobody said anything, as text; "" where that is not one value
 };
 
 struct Config {

@@ -162,25 +162,44 @@ bool SectionReader::IsAuto(const std::string& key) const {
   return member != nullptr && member->value.IsAuto();
 }
 
-const JsonValue* SectionReader::Take(const std::string& key) {
+void SectionReader::Know(const std::string& key) {
   known_.push_back(key);
+  Note(key, KeyRecord::Type::kAny);
+}
+
+void SectionReader::Note(const std::string& key, KeyRecord::Type type, Range range, std::string flag) {
+  if (context_->records == nullptr) return;
+  context_->records->push_back({Path(key), type, range, kind_, std::move(flag), std::nullopt});
+}
+
+void SectionReader::NoteKnown(const KnownKey& known) {
+  if (context_->records == nullptr) return;
+  const KeyRecord::Type type = known.members.empty() ? KeyRecord::Type::kAny : KeyRecord::Type::kSection;
+  for (const std::string_view name : {known.key, known.short_name}) {
+    if (!name.empty()) context_->records->push_back({Path(std::string(name)), type, {}, kind_, "", known});
+  }
+}
+
+const JsonValue* SectionReader::Take(const std::string& key) {
+  Know(key);
   const JsonMember* member = Member(key);
   if (member == nullptr) return nullptr;
   read_.insert(key);
   return &member->value;
 }
 
-void SectionReader::Record(const std::string& key, std::string value, std::string source) {
+void SectionReader::Record(const std::string& key, std::string value, std::string source, std::string by_default) {
   if (source.empty()) source = fmt::format("{}:{}", context_->file, At(key).line);
   const std::string path = Path(key);
   for (Origin& origin : context_->origins) {
     if (origin.key == path) {
       origin.value = std::move(value);
       origin.source = std::move(source);
+      if (!by_default.empty()) origin.default_value = std::move(by_default);
       return;
     }
   }
-  context_->origins.push_back({path, std::move(value), std::move(source)});
+  context_->origins.push_back({path, std::move(value), std::move(source), std::move(by_default)});
 }
 
 void SectionReader::TypeError(const std::string& key, const JsonValue& value, const std::string& wanted,
@@ -271,19 +290,23 @@ std::optional<bool> SectionReader::Boolean(const std::string& key, const JsonVal
 }
 
 bool SectionReader::Read(const std::string& key, bool& value) {
+  Note(key, KeyRecord::Type::kBool);
+  const std::string by_default = ToText(value);
   const JsonValue* found = Present(key);
   const std::optional<bool> read = found ? Boolean(key, *found) : std::nullopt;
   if (read) value = *read;
-  Record(key, ToText(value), read ? "" : "default");
+  Record(key, ToText(value), read ? "" : "default", by_default);
   return read.has_value();
 }
 
 bool SectionReader::Read(const std::string& key, int64_t& value, Range range) {
+  Note(key, KeyRecord::Type::kInteger, range);
+  const std::string by_default = ToText(value);
   const JsonValue* found = Present(key);
   std::optional<int64_t> read = found ? Integer(key, *found) : std::nullopt;
   if (read && !InRange(key, static_cast<double>(*read), range)) read.reset();
   if (read) value = *read;
-  Record(key, ToText(value), read ? "" : "default");
+  Record(key, ToText(value), read ? "" : "default", by_default);
   return read.has_value();
 }
 
@@ -297,24 +320,30 @@ bool SectionReader::Read(const std::string& key, int& value, Range range) {
 }
 
 bool SectionReader::Read(const std::string& key, double& value, Range range) {
+  Note(key, KeyRecord::Type::kNumber, range);
+  const std::string by_default = ToText(value);
   const JsonValue* found = Present(key);
   std::optional<double> read = found ? Number(key, *found) : std::nullopt;
   if (read && !InRange(key, *read, range)) read.reset();
   if (read) value = *read;
-  Record(key, ToText(value), read ? "" : "default");
+  Record(key, ToText(value), read ? "" : "default", by_default);
   return read.has_value();
 }
 
 bool SectionReader::Read(const std::string& key, std::string& value) {
+  Note(key, KeyRecord::Type::kText);
+  const std::string by_default = value;
   const JsonValue* found = Present(key);
   const bool ok = found != nullptr && found->kind == Kind::kText;
   if (found != nullptr && !ok) TypeError(key, *found, "text", "write it in quotes");
   if (ok) value = found->text;
-  Record(key, value, ok ? "" : "default");
+  Record(key, value, ok ? "" : "default", by_default);
   return ok;
 }
 
 bool SectionReader::Read(const std::string& key, std::array<double, 2>& value, Range range) {
+  Note(key, KeyRecord::Type::kPair, range);
+  const std::string by_default = fmt::format("[{}, {}]", value[0], value[1]);
   const JsonValue* found = Present(key);
   bool ok = found != nullptr;
   if (ok && (found->kind != Kind::kArray || found->elements.size() != 2)) {
@@ -328,11 +357,14 @@ bool SectionReader::Read(const std::string& key, std::array<double, 2>& value, R
     if (ok) read[i] = *number;
   }
   if (ok) value = read;
-  Record(key, fmt::format("[{}, {}]", value[0], value[1]), ok ? "" : "default");
+  Record(key, fmt::format("[{}, {}]", value[0], value[1]), ok ? "" : "default", by_default);
   return ok;
 }
 
 SectionReader SectionReader::Section(const std::string& key, SectionKind kind, bool null_is_absent) {
+  if (context_->records != nullptr) {
+    context_->records->push_back({Path(key), KeyRecord::Type::kSection, {}, kind, "", std::nullopt});
+  }
   const JsonValue* value = Take(key);
   const bool absent = value == nullptr || (value->kind == Kind::kNull && null_is_absent);
   if (!absent && value->kind != Kind::kObject) {
@@ -472,7 +504,10 @@ void SectionReader::CheckMembers(const KnownKey& section) {
 }
 
 void SectionReader::RejectUnread(std::span<const KnownKey> known) {
-  for (const KnownKey& entry : known) CheckMembers(entry);
+  for (const KnownKey& entry : known) {
+    NoteKnown(entry);
+    CheckMembers(entry);
+  }
   if (object_ == nullptr) return;
   std::vector<std::string> names = known_;
   for (const KnownKey& entry : known) {

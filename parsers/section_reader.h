@@ -70,10 +70,22 @@ struct KnownKey {
 inline constexpr auto kNoEffect = KnownKey::Treatment::kNoEffect;
 inline constexpr auto kRefused = KnownKey::Treatment::kRefused;
 
+// A key that a parse asked for, whether or not the text has it: the schema (parsers/schema) is made of these.
+struct KeyRecord {
+  enum class Type : uint8_t { kAny, kBool, kInteger, kNumber, kText, kPair, kSection };
+  std::string path;
+  Type type = Type::kAny;  // kAny: the section looks at the value itself
+  Range range = {};
+  SectionKind kind = SectionKind::kLoose;  // of the object that holds the key; of the section itself where it is one
+  std::string flag;                        // of the command line, "" where none fills the key
+  std::optional<KnownKey> known;           // neither read nor acted on
+};
+
 struct ReaderContext {
   std::string file;
   Diagnostics& diagnostics;
   std::vector<Origin>& origins;
+  std::vector<KeyRecord>* records = nullptr;  // who asks for a schema
 };
 
 class SectionReader {
@@ -106,7 +118,7 @@ class SectionReader {
   // Marks the key as read and returns its value as written; null pointer where absent.
   const JsonValue* Take(const std::string& key);
   // For aliases, deprecated and conditional keys: as if the key had been read.
-  void Know(const std::string& key) { known_.push_back(key); }
+  void Know(const std::string& key);
 
   bool Exists() const { return object_ != nullptr; }
   bool Has(const std::string& key) const;     // present, and not null
@@ -116,8 +128,9 @@ class SectionReader {
   std::string Path(const std::string& key) const;
   Diagnostics& diagnostics() { return context_->diagnostics; }
 
-  // Sets the row of a key in the table of origins. An empty source: the file, at the key's line.
-  void Record(const std::string& key, std::string value, std::string source = "");
+  // Sets the row of a key in the table of origins. An empty source: the file, at the key's line. `by_default`: what the
+  // value would be without the key, where that is known.
+  void Record(const std::string& key, std::string value, std::string source = "", std::string by_default = "");
 
   // Members that nobody read and whose names are no remarks.
   std::vector<const JsonMember*> Unread() const;
@@ -126,6 +139,12 @@ class SectionReader {
   void RejectUnread(std::span<const KnownKey> known = {});
 
  private:
+  // For the schema.
+  void Note(const std::string& key, KeyRecord::Type type, Range range = {}, std::string flag = "");
+  void NoteKnown(const KnownKey& known);
+  template <class T>
+  static constexpr KeyRecord::Type RecordTypeOf();
+
   const JsonMember* Member(const std::string& key) const;
   void TypeError(const std::string& key, const JsonValue& value, const std::string& wanted, const std::string& fix);
   void Converted(const std::string& key, const JsonValue& value, const std::string& into);
@@ -165,10 +184,19 @@ std::string ToText(double value);  // shortest text that gives the same number
 std::string ToText(const std::string& value);
 
 template <class T>
+constexpr KeyRecord::Type SectionReader::RecordTypeOf() {
+  if constexpr (std::is_same_v<T, bool>) return KeyRecord::Type::kBool;
+  if constexpr (std::is_integral_v<T>) return KeyRecord::Type::kInteger;
+  if constexpr (std::is_floating_point_v<T>) return KeyRecord::Type::kNumber;
+  return KeyRecord::Type::kText;
+}
+
+template <class T>
 bool SectionReader::ReadOptional(const std::string& key, std::optional<T>& value, Range range) {
   if (!Has(key)) {
+    Note(key, RecordTypeOf<T>(), range);
     Take(key);
-    Record(key, "absent", "default");
+    Record(key, "absent", "default", "absent");
     return false;
   }
   T read{};
@@ -185,6 +213,7 @@ bool SectionReader::ReadOptional(const std::string& key, std::optional<T>& value
 template <class T>
 bool SectionReader::Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,
                          Range range, AutoRule rule) {
+  Note(key, RecordTypeOf<T>(), range, flag_name);
   if (Has(key) && !IsAuto(key)) {
     bool ok = false;
     if constexpr (std::is_same_v<T, bool>) {
@@ -196,18 +225,19 @@ bool SectionReader::Fill(const std::string& key, T& value, const std::optional<T
     return ok;
   }
   const bool is_auto = IsAuto(key);
+  const std::string by_default = ToText(value);
   Take(key);
   if (flag) {
     if (!InRange(key, static_cast<double>(*flag), range, flag_name)) return false;
     value = *flag;
-    Record(key, ToText(value), flag_name);
+    Record(key, ToText(value), flag_name, by_default);
     return true;
   }
   if (is_auto && rule == AutoRule::kNeedsFlag) {
     AutoNeedsFlag(key, flag_name);
     return false;
   }
-  Record(key, ToText(value), is_auto ? "default (\"auto\")" : "default");
+  Record(key, by_default, is_auto ? "default (\"auto\")" : "default", by_default);
   return false;
 }
 
