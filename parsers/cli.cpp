@@ -60,7 +60,7 @@ struct Deepspeed {
 void AddDeepspeed(FlagSet& set, Deepspeed& d) {
   set.AddHeading("DeepSpeed:");
   set.Add("deepspeed", "accepted; the config decides", d.deepspeed);
-  set.Add("deepspeed_config", "FILE", "the ds_config.json", d.config);
+  set.Add("deepspeed_config", "FILE", "the ds_config.json, or its text in URL-safe base64", d.config);
   set.Add("deepscale", "old name of --deepspeed", d.deepscale);
   set.Add("deepscale_config", "FILE", "old name of --deepspeed_config", d.old_config);
 }

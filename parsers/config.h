@@ -266,9 +266,10 @@ struct ParseResult {
   Diagnostics diagnostics;
 };
 
-// Reads and resolves a DeepSpeed config for `world_size` ranks. Flags fill absent and "auto" keys; a flag that differs
-// from a written value is an error that names both. `hidden_size` (0: unknown) resolves "auto" bucket sizes. Never
-// throws on account of the file: a missing file, wrong syntax and wrong values are all diagnostics.
+// Reads and resolves a DeepSpeed config for `world_size` ranks; `path` is its file, or its text in URL-safe base64.
+// Flags fill absent and "auto" keys; a flag that differs from a written value is an error that names both.
+// `hidden_size` (0: unknown) resolves "auto" bucket sizes. Never throws on account of the file: a missing file, wrong
+// syntax and wrong values are all diagnostics.
 ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,
                             int64_t hidden_size = 0);
 // The same on text; `name` stands for the file in messages.

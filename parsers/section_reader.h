@@ -49,8 +49,8 @@ enum class SectionKind : uint8_t {
 };
 
 // A key that DeepSpeed knows and this program does not act on. Its value is checked all the same: its type is that of
-// the default ("true": a boolean, "0": a whole number of at least 0, "0.0": a number, "mean": text), of `choices` or
-// `members`; without any of them it may be anything.
+// the default ("true": a boolean, "0": a whole number of at least 0, "-1": one of any sign, "0.0": a number, "mean" or
+// "''": text), of `choices` or `members`; without any of them it may be anything.
 struct KnownKey {
   enum class Treatment : uint8_t {
     kNoEffect,  // a value other than the default gives a notice
@@ -115,6 +115,8 @@ class SectionReader {
   // The object under `key`; a reader of nothing where it is absent or no object (which is an error).
   SectionReader Section(const std::string& key, SectionKind kind, bool null_is_absent = false);
 
+  // The value as written, null pointer where absent; for rules between keys that others read.
+  const JsonValue* Find(const std::string& key) const;
   // Marks the key as read and returns its value as written; null pointer where absent.
   const JsonValue* Take(const std::string& key);
   // For aliases, deprecated and conditional keys: as if the key had been read.
