@@ -27,7 +27,7 @@ struct Folding {
 Folding FoldingOf(const Plan& plan) {
   const int64_t pp = plan.topology.pp_size;
   if (pp == 1) return {3, 1};
-  return {4 * pp, pp};
+  return {4 * pp + plan.batch.num_micro_batches % pp, pp};
 }
 
 int64_t PersistentBytes(const Plan& plan, int pp_rank) {
@@ -141,10 +141,10 @@ void Fill(const Plan& plan, const Cluster& cluster, const Sums& sums, Prediction
 
 }  // namespace
 
-Prediction Predict(const Plan& plan, const Cluster& cluster) {
+Prediction Predict(const Plan& plan, const Cluster& cluster, const PredictOptions& options) {
   const Folding folding = FoldingOf(plan);
   const int64_t m = plan.batch.num_micro_batches;
-  const bool folds = m > folding.first + folding.period && (m - folding.first) % folding.period == 0;
+  const bool folds = options.folds && m > folding.first + folding.period;
   Run run = RunOf(plan, cluster, folds ? folding.first : m);
   Sums sums = SumsOf(run.times);
   double passes = run.times.passes_end - run.times.passes_begin;

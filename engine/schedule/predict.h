@@ -54,8 +54,12 @@ struct Prediction {
   std::vector<RankPrediction> ranks;
 };
 
+struct PredictOptions {
+  bool folds = true;  // false: every micro-batch is simulated, and is in the timelines
+};
+
 // The plan's ranks fill the cluster's nodes evenly: world_size / nodes on each, in rank order. Throws Error{kConfig,
-// PLN03x} where the cluster has no link that the plan needs, or fewer nodes than it takes.
-Prediction Predict(const Plan& plan, const Cluster& cluster);
+// PLN031} where the cluster describes no link that the plan needs.
+Prediction Predict(const Plan& plan, const Cluster& cluster, const PredictOptions& options = {});
 
 }  // namespace trireme
