@@ -150,6 +150,7 @@ struct PlanTable {
     set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with", o.gpu_memory_gib);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
+    set.Add("resolved", "show every value that the config resolves to, not only those that say something", o.resolved);
     AddActivations(set, o.fill, o.activations);
     AddFill(set, o.fill);
     set.Add("help", "this text", o.help);

@@ -106,6 +106,7 @@ struct PlanOptions {
   std::optional<int64_t> num_nodes, num_gpus;  // per node; unset: the cluster's, or 1
   int64_t seq_length = 1024;
   std::optional<double> gpu_memory_gib;  // of one GPU; unset: not compared
+  bool resolved = false;                 // show every resolved value, defaults too
   bool help = false;
 };
 

@@ -42,7 +42,7 @@ bool CheckWorld(SectionReader& root, const Grid& grid, Config& config) {
   config.dp_size = config.world_size / model_parallel;
   root.Record("data_parallel_size", ToText(config.dp_size), "derived: ranks / (tp x pp)");
   if (!root.Has("data_parallel_size")) {
-    root.Know("data_parallel_size");
+    root.Know("data_parallel_size", KeyRecord::Type::kInteger, AtLeast(1));
     return true;
   }
   int64_t written = 0;

@@ -65,9 +65,9 @@ bool SectionReader::IsAuto(const std::string& key) const {
   return member != nullptr && member->value.IsAuto();
 }
 
-void SectionReader::Know(const std::string& key) {
+void SectionReader::Know(const std::string& key, KeyRecord::Type type, Range range) {
   known_.push_back(key);
-  Note(key, KeyRecord::Type::kAny);
+  Note(key, type, range);
 }
 
 void SectionReader::Note(const std::string& key, KeyRecord::Type type, Range range, std::string flag) {

@@ -120,7 +120,7 @@ class SectionReader {
   // Marks the key as read and returns its value as written; null pointer where absent.
   const JsonValue* Take(const std::string& key);
   // For aliases, deprecated and conditional keys: as if the key had been read.
-  void Know(const std::string& key);
+  void Know(const std::string& key, KeyRecord::Type type = KeyRecord::Type::kAny, Range range = {});
 
   bool Exists() const { return object_ != nullptr; }
   bool Has(const std::string& key) const;     // present, and not null

@@ -18,6 +18,7 @@ int RunPlan(Arguments arguments) {
   }
   const Planned planned = PlanRequested(options);
   PrintLayout(planned);
+  PrintResolved(planned.config, options.resolved);
   PrintMemory(planned.plan);
   PrintTraffic(planned);
   PrintPrediction(planned);

@@ -11,6 +11,8 @@ void Line(std::string_view title, const std::string& text);  // "batch       tex
 
 // plan_text.cpp: model, batch, rank grid, types, units, stages, buckets, policies of activations.
 void PrintLayout(const Planned& planned);
+// plan_config_text.cpp: resolved values with their origins; `all`: those that have their defaults too.
+void PrintResolved(const Config& config, bool all);
 // plan_memory_text.cpp: the memory of the fullest rank by class, and its share of the host's.
 void PrintMemory(const Plan& plan);
 // Whether it fits into memory_bytes a device, and what breaks it. False: it does not fit.

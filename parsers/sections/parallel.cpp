@@ -44,7 +44,7 @@ struct Size {
       return;
     }
     if (!in.Has(name)) {
-      in.Know(name);
+      in.Know(name, KeyRecord::Type::kInteger, Between(lowest, 1'000'000));
       return;
     }
     if (!in.Read(name, read, Between(lowest, 1'000'000))) return;
