@@ -17,7 +17,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "engine/base/bytes.h"
 #include "engine/base/error.h"
 
 extern char** environ;
@@ -176,12 +175,6 @@ std::string SignalName(int signal) {
 int64_t OomKills() {
   if (const std::optional<int64_t> count = CounterIn(ControlGroup() + "/memory.events", "oom_kill")) return *count;
   return CounterIn("/proc/vmstat", "oom_kill").value_or(0);
-}
-
-std::string MemoryLimit() {
-  std::ifstream in(ControlGroup() + "/memory.max");
-  int64_t bytes = 0;
-  return in >> bytes ? FormatBytes(bytes) : "";
 }
 
 }  // namespace trireme::launcher

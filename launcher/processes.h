@@ -53,6 +53,5 @@ std::string SignalName(int signal);  // "SIGKILL"
 
 // How often the kernel killed a process for want of memory: this control group's counter, else the machine's.
 int64_t OomKills();
-std::string MemoryLimit();  // of the control group: "64.0 GiB"; "" without limit
 
 }  // namespace trireme::launcher

@@ -41,14 +41,43 @@ std::string SharedMemoryFree() {
   return fmt::format(", {} free", FormatBytes(static_cast<int64_t>(info.f_bavail * info.f_frsize)));
 }
 
+int64_t PeakOfAll(const JobEnd& job) {
+  int64_t bytes = 0;
+  for (const RankEnd& rank : job.ranks) bytes += rank.peak_bytes;
+  return bytes;
+}
+
+// What the ranks held at most; the kernel tells at the end of each.
+std::string ResidentOf(const JobEnd& job, const RankEnd& end) {
+  if (end.peak_bytes == 0) return "";
+  std::string text = fmt::format("; rank {} had {} resident at most", end.rank, FormatBytes(end.peak_bytes));
+  if (job.ranks.size() > 1) text += fmt::format(", all ranks of this host {}", FormatBytes(PeakOfAll(job)));
+  return text;
+}
+
+// A control group's counter of kills is not always to be seen from inside of it.
+constexpr double kNearlyAllMemory = 0.85;
+
+std::string CauseOfKill(const JobEnd& job, const RankEnd& end) {
+  const std::string limit = job.memory.limit > 0 ? ", limit " + job.memory.Describe() : "";
+  const std::string cure =
+      "\n[launcher] `trireme plan` shows the host memory that each rank needs; offload less, or to "
+      "nvme, or start fewer ranks on a host";
+  if (job.oom_kills > 0) {
+    return fmt::format("killed by SIGKILL, host out of memory ({} oom kills by the kernel while the job ran{}){}{}",
+                       job.oom_kills, limit, ResidentOf(job, end), cure);
+  }
+  const auto most = static_cast<double>(PeakOfAll(job));
+  if (job.memory.limit > 0 && most > kNearlyAllMemory * static_cast<double>(job.memory.limit)) {
+    return fmt::format("killed by SIGKILL, probably host out of memory{}{}{}", limit, ResidentOf(job, end), cure);
+  }
+  return "someone or the job system killed it; the kernel counted no kill for want of memory" + ResidentOf(job, end);
+}
+
 std::string LikelyCause(const JobEnd& job, const RankEnd& end) {
   switch (end.signal) {
     case SIGKILL:
-      if (job.oom_kills > 0) {
-        return fmt::format("the machine ran out of memory ({} oom kills by the kernel while the job ran{})",
-                           job.oom_kills, job.memory_limit.empty() ? "" : ", limit " + job.memory_limit);
-      }
-      return "someone or the job system killed it; the kernel counted no kill for want of memory";
+      return CauseOfKill(job, end);
     case SIGBUS:
       return "shared memory is too small (/dev/shm" + SharedMemoryFree() + "), or a mapped file was cut short";
     case SIGSEGV:

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/host_memory.h"
+
 namespace trireme::launcher {
 
 struct RankEnd {
@@ -24,6 +26,7 @@ struct RankEnd {
   std::string log_problem;        // why the log is not whole
   std::vector<std::string> tail;  // its last lines
   int start_error = 0;            // errno if it could not be started
+  int64_t peak_bytes = 0;         // most that was resident of it; 0: not known
 
   bool failed() const { return signal != 0 || exit_code != 0; }
   int code() const { return signal != 0 ? 128 + signal : exit_code; }
@@ -35,7 +38,7 @@ struct JobEnd {
   int first_failure = -1;  // rank, or none
   int user_signal = 0;     // that ended the job
   int64_t oom_kills = 0;   // of the kernel while the job ran
-  std::string memory_limit;
+  HostMemory memory;
   std::vector<pid_t> survivors;  // processes that not even SIGKILL ended
   int64_t dropped_bytes = 0;     // that a blocked console did not take
   double term_grace_s = 10;

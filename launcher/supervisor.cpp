@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -132,10 +133,12 @@ void Supervisor::Reap() {
   }
   bool any_rank = false;
   int status = 0;
-  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+  rusage usage{};
+  for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
     for (Rank& rank : ranks_) {
       if (rank.end.pid != pid || rank.end.ended) continue;
       RecordEnd(rank, status);
+      rank.end.peak_bytes = usage.ru_maxrss * int64_t{1024};
       any_rank = true;
     }
   }
@@ -319,7 +322,7 @@ JobEnd Supervisor::Finish() {
   }
   end_.dropped_bytes = out_.dropped_bytes() + err_.dropped_bytes();
   end_.oom_kills = OomKills() - oom_kills_before_;
-  end_.memory_limit = MemoryLimit();
+  end_.memory = ReadHostMemory();
   return end_;
 }
 

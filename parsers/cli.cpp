@@ -60,7 +60,7 @@ struct Deepspeed {
 void AddDeepspeed(FlagSet& set, Deepspeed& d) {
   set.AddHeading("DeepSpeed:");
   set.Add("deepspeed", "accepted; the config decides", d.deepspeed);
-  set.Add("deepspeed_config", "FILE", "the ds_config.json", d.config);
+  set.Add("deepspeed_config", "FILE", "the ds_config.json, or its text in URL-safe base64", d.config);
   set.Add("deepscale", "old name of --deepspeed", d.deepscale);
   set.Add("deepscale_config", "FILE", "old name of --deepspeed_config", d.old_config);
 }
@@ -143,11 +143,14 @@ struct PlanTable {
     AddDeepspeed(set, deepspeed);
     AddModel(set, o.model, o.init_from);
     set.AddHeading("Cluster and data:");
-    set.Add("num_nodes", "N", "machines", o.num_nodes);
-    set.Add("num_gpus", "N", "GPUs (ranks) of each machine", o.num_gpus);
+    set.Add("cluster", "NAME|FILE",
+            "machine to predict the time of: a description, or one's name (a wrong one lists them)", o.cluster);
+    set.Add("num_nodes", "N", "machines; the cluster's, or 1, if not given", o.num_nodes);
+    set.Add("num_gpus", "N", "GPUs (ranks) of each machine; as above", o.num_gpus);
     set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with", o.gpu_memory_gib);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
+    set.Add("resolved", "show every value that the config resolves to, not only those that say something", o.resolved);
     AddActivations(set, o.fill, o.activations);
     AddFill(set, o.fill);
     set.Add("help", "this text", o.help);
@@ -331,8 +334,8 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
     Fail("USE003", "the config is missing", "", "write trireme plan ds_config.json --model_name gpt-1.3b");
   }
   o.fill.for_plan = true;
-  AtLeast(o.num_nodes, 1, "--num_nodes");
-  AtLeast(o.num_gpus, 1, "--num_gpus");
+  AtLeast(o.num_nodes.value_or(1), 1, "--num_nodes");
+  AtLeast(o.num_gpus.value_or(1), 1, "--num_gpus");
   AtLeast(o.seq_length, 1, "--seq-length");
   CheckActivations(o.activations);
   CheckFill(o.fill);

@@ -102,10 +102,11 @@ struct PlanOptions {
   ModelFlags model;
   ActivationFlags activations;
   std::string init_from;
-  int64_t num_nodes = 1;
-  int64_t num_gpus = 1;  // per node
+  std::string cluster;  // name or file of a description (parsers/cluster.h); "": none, and no time is predicted
+  std::optional<int64_t> num_nodes, num_gpus;  // per node; unset: the cluster's, or 1
   int64_t seq_length = 1024;
   std::optional<double> gpu_memory_gib;  // of one GPU; unset: not compared
+  bool resolved = false;                 // show every resolved value, defaults too
   bool help = false;
 };
 

@@ -255,6 +255,12 @@ int64_t WorkspaceBytes(const Plan& plan, int pp_rank) {
   return bytes;
 }
 
+int64_t LogitsBytes(const Plan& plan, int pp_rank) {
+  if (plan.PpRankOf(plan.head()) != pp_rank || plan.units.back().spec.autograd) return 0;
+  const int64_t vocabulary = plan.model.padded_vocab_size / plan.topology.tp_size;
+  return HeadChunkTokens(plan.batch.tokens_per_micro_batch(), vocabulary) * vocabulary * SizeOf(plan.dtypes.compute);
+}
+
 int64_t UnsavedWorkspaceBytes(const Plan& plan, int64_t tokens) {
   int64_t bytes = 0;
   for (const UnitLayout& unit : plan.units) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
+#include "engine/plan/memory_account.h"
 #include "engine/plan/unit_spec.h"
 #include "parsers/config.h"
 #include "parsers/model_spec.h"
@@ -108,24 +109,6 @@ constexpr int64_t kSavedAlignment = 256;
 SavedLayout LayOutSaved(const UnitSpec& spec, const PlanDTypes& dtypes, int64_t tokens);
 SavedLayout LayOutSaved(const std::vector<SavedSpec>& tensors, const PlanDTypes& dtypes, int64_t tokens);
 
-// Bytes of one rank by class, persistent ones and those of the arena at its peak; what is offloaded counts apart.
-struct MemoryAccount {
-  int64_t weights = 0, master_weights = 0, moments = 0, gradients = 0;  // persistent
-  int64_t arena =
-      0;  // the compiled Program's peak: activations, gathered weights, staging, boundaries, transient gradients
-  int64_t workspace = 0;  // scratch of the compute lane
-  int64_t pool = 0;       // tensors that LibTorch returns (attention), at their peak
-  int64_t tables = 0;     // cosines and sines of rotary positions
-  int64_t total() const { return weights + master_weights + moments + gradients + arena + workspace + pool + tables; }
-
-  struct Host {
-    int64_t weights = 0, master_weights = 0, moments = 0, gradients = 0;  // persistent
-    int64_t arena = 0;                                                    // what is on its way to the device
-    int64_t disk = 0;                                                     // in files: no part of the total
-    int64_t total() const { return weights + master_weights + moments + gradients + arena; }
-  } host;  // offloaded
-};
-
 // Bytes that one rank sends (and receives) in one step, by kind.
 struct TrafficAccount {
   int64_t gather = 0, reduce = 0;
@@ -206,6 +189,8 @@ struct Plan {
 
 // Scratch of the compute lane of a pp rank: the largest that any of its units' Forward or Backward asks for.
 int64_t WorkspaceBytes(const Plan& plan, int pp_rank = 0);
+// What of it the logits of a chunk of tokens take; 0 on a pp rank without the head.
+int64_t LogitsBytes(const Plan& plan, int pp_rank = 0);
 
 // Workspace of Forward, Decode and Logits on `tokens` tokens where nothing is kept (UnitArgs::saved is null): blocks
 // hold their activations there too.

@@ -86,6 +86,19 @@ struct UnitCollectives {
   std::vector<CollectiveSpec> forward, recompute, backward_input, backward_weight;
 };
 
+// A product of every token's row of `in` elements with a matrix [out, in], as one rank makes it. Backward makes two
+// more of the same size: the gradients of the row and of the matrix.
+struct ProductSpec {
+  int64_t out = 0, in = 0;
+  bool operator==(const ProductSpec&) const = default;
+};
+
+// Bytes a token that kernels other than products and attention read and write in device memory.
+struct ElementwiseSpec {
+  double forward = 0, backward_input = 0, backward_weight = 0;
+  double remade = 0;  // Recompute::kCheap, in Backward: what is made once more
+};
+
 struct UnitSpec {
   UnitKind kind = UnitKind::kBlock;
   std::string name;                       // "transformer.h.3", "embedding", "head"
@@ -99,8 +112,13 @@ struct UnitSpec {
   // A module of the user's: LibTorch's autograd keeps in Saved::pool what Backward needs (more than `saved` can say),
   // and Backward reads the weights, of the embedding too.
   bool autograd = false;
-  bool reads_tied_embedding = false;   // head: its weight is owned by unit 0 (tied weights)
-  double forward_flops_per_token = 0;  // matrix products, attention counted causal once at the run's sequence length
+  bool reads_tied_embedding = false;  // head: its weight is owned by unit 0 (tied weights)
+  // Of one rank of tp_size: products and attention, counted causal once at the run's sequence length (backward: twice
+  // as much). The head makes all three of its products in Forward.
+  double forward_flops_per_token = 0;
+  std::vector<ProductSpec> products;     // their 2 * out * in, with the attention, are forward_flops_per_token
+  double attention_flops_per_token = 0;  // of them
+  ElementwiseSpec elementwise;
 };
 
 // How many rows of logits the head makes at a time: all tokens of a small problem, else the largest multiple of 128

@@ -48,7 +48,7 @@ BufferKey WithoutMicroBatch(BufferKey key) {
 // Lives that get one place.
 class Places {
  public:
-  explicit Places(const std::vector<Life>& lives) : of_life_(lives.size()) {
+  explicit Places(const std::vector<Life>& lives) : of_life_(lives.size()), together_(lives.size()) {
     std::map<BufferKey, int32_t> period;
     ForEachConflict(lives, [&](size_t earlier, size_t later) {
       const BufferKey key = WithoutMicroBatch(lives[later].key);
@@ -70,18 +70,22 @@ class Places {
     ForEachConflict(lives, [&](size_t earlier, size_t later) {
       const size_t a = of_life_[earlier], b = of_life_[later];
       apart_[a * bytes_.size() + b] = apart_[b * bytes_.size() + a] = true;
+      together_[later] += lives[earlier].bytes;
     });
+    for (size_t i = 0; i < lives.size(); ++i) together_[i] += lives[i].bytes;
   }
 
   size_t size() const { return bytes_.size(); }
   size_t OfLife(size_t life) const { return of_life_[life]; }
   int64_t Bytes(size_t place) const { return bytes_[place]; }
   bool Apart(size_t a, size_t b) const { return apart_[a * bytes_.size() + b]; }
+  size_t LifeAtPeak() const { return static_cast<size_t>(std::ranges::max_element(together_) - together_.begin()); }
 
  private:
   std::vector<size_t> of_life_;
   std::vector<int64_t> bytes_;
-  std::vector<bool> apart_;  // matrix
+  std::vector<bool> apart_;        // matrix
+  std::vector<int64_t> together_;  // of each life: its bytes and those of the earlier ones that it keeps apart from
 };
 
 // Lowest offset at which `place` meets none of the placed ones that it must keep apart from.
@@ -117,6 +121,12 @@ Packing PackArena(const std::vector<Life>& lives, int64_t alignment) {
   }
   packing.offsets.reserve(lives.size());
   for (size_t i = 0; i < lives.size(); ++i) packing.offsets.push_back(offsets[places.OfLife(i)]);
+  if (lives.empty()) return packing;
+  const size_t fullest = places.LifeAtPeak();
+  ForEachConflict(lives, [&](size_t earlier, size_t later) {
+    if (later == fullest) packing.at_peak.push_back(earlier);
+  });
+  packing.at_peak.push_back(fullest);
   return packing;
 }
 

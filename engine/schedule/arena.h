@@ -24,6 +24,7 @@ struct Life {
 struct Packing {
   std::vector<int64_t> offsets;  // parallel to the lives
   int64_t arena_bytes = 0;
+  std::vector<size_t> at_peak;  // lives that must keep apart from one that begins, with it: where they are most bytes
 };
 
 // Two lives may share bytes only if the later one's beginning knows that the earlier one has ended. `lives` stand in

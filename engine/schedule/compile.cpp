@@ -211,8 +211,9 @@ class Compiler {
     }
   }
 
-  // Fills the offsets of the lives in one of the two arenas, and returns its size.
-  int64_t Pack(bool host, std::vector<int64_t>& offsets) const {
+  // Fills the offsets of the lives in one of the two arenas (of the device's what is there at its peak, too), and
+  // returns its size.
+  int64_t Pack(bool host, std::vector<int64_t>& offsets) {
     std::vector<Life> lives;
     std::vector<size_t> indices;
     for (size_t i = 0; i < lives_.size(); ++i) {
@@ -222,6 +223,9 @@ class Compiler {
     }
     const Packing packing = PackArena(lives, options_.alignment);
     for (size_t i = 0; i < indices.size(); ++i) offsets[indices[i]] = packing.offsets[i];
+    for (const size_t i : packing.at_peak) {
+      if (!host) compiled_.arena_at_peak.push_back({lives[i].key, packing.offsets[i], lives[i].bytes, false});
+    }
     return packing.arena_bytes;
   }
 

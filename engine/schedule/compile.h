@@ -43,7 +43,9 @@ struct CompiledProgram {
   std::vector<CompiledInstruction> instructions;
   int64_t arena_bytes = 0;       // planned peak
   int64_t host_arena_bytes = 0;  // of the buffers in the host's arena
-  int64_t peak_pool_bytes = 0;   // tensors that LibTorch returned and that kSaved holds, at their peak on lane compute
+  // What the lanes may hold of the arena together, where that is most; what is freed counts until it may be used anew.
+  std::vector<BufferUse> arena_at_peak;
+  int64_t peak_pool_bytes = 0;  // tensors that LibTorch returned and that kSaved holds, at their peak on lane compute
 };
 
 struct CompileOptions {

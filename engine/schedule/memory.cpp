@@ -4,10 +4,60 @@
 #include "engine/schedule/buffers.h"
 #include "engine/schedule/compile.h"
 #include "engine/schedule/make_program.h"
+#include "engine/schedule/memory_series.h"
 #include "engine/schedule/verify.h"
 
 namespace trireme {
 namespace {
+
+// A checkpoint is written in pieces of this size, which stand twice (checkpoint/writer.h).
+constexpr int64_t kSavePieceBytes = int64_t{16} << 20;
+
+int64_t HostBoundaries(const Plan& plan, const CompiledProgram& program) {
+  std::vector<int64_t> change(program.instructions.size() + 1);
+  for (const LiveBuffer& buffer : LiveBuffersOf(plan, program)) {
+    if (buffer.key.kind != BufferKind::kHostBoundary) continue;
+    change[static_cast<size_t>(buffer.begin)] += buffer.bytes;
+    change[static_cast<size_t>(buffer.end) + 1] -= buffer.bytes;
+  }
+  int64_t live = 0, most = 0;
+  for (const int64_t bytes : change) most = std::max(most, live += bytes);
+  return std::min(most, program.host_arena_bytes);
+}
+
+// NCCL's, on a rank of this pipeline rank.
+int64_t CommunicatorBytes(const Plan& plan) {
+  const Topology& t = plan.topology;
+  int64_t groups = t.world_size() > 1;
+  groups += t.dp_size > 1 && t.dp_size < t.world_size();
+  groups += t.tp_size > 1;
+  groups += t.pp_size > 1;
+  groups += plan.tied_across_stages();
+  return groups * kCommunicatorBytes;
+}
+
+// What a rank holds for a while when a run begins or saves (engine/trainer: checkpointing, export).
+void AccountCopies(const Plan& plan, int pp_rank, MemoryAccount& memory) {
+  const int64_t compute = SizeOf(plan.dtypes.compute), master = SizeOf(plan.dtypes.master);
+  int64_t unit_copy = 0, slice = 0, tensor = 0, gathered = 0;
+  for (const int u : plan.UnitsOf(pp_rank)) {
+    const UnitLayout& unit = plan.units[static_cast<size_t>(u)];
+    const int64_t own = plan.OwnElements(u);
+    // Between device and host a unit's weights or masters stand twice; of what is on a disk one state is read whole.
+    const bool moves = plan.HasMaster(u) && plan.OptimizerOnHost(u) != plan.weights_on_host;
+    if (moves || (plan.optimizer_on_disk && plan.OptimizerOnHost(u))) unit_copy = std::max(unit_copy, own * master);
+    for (const Segment& segment : unit.segments) {
+      slice = std::max(slice, std::min(own, segment.count));
+      tensor = std::max(tensor, segment.count * segment.parameter.tp_size);
+    }
+    const bool split = plan.topology.tp_size * plan.topology.pp_size > 1;
+    const int64_t parts = split ? plan.topology.tp_size : plan.effective_zero_stage == 3;
+    gathered = std::max(gathered, parts * unit.padded_elements * compute);
+  }
+  memory.saving = std::max<int64_t>(0, gathered - memory.arena) + tensor * compute;
+  memory.host.initialising = std::max(unit_copy, slice * (compute + master));
+  memory.host.saving = std::max(unit_copy, tensor * compute) + 2 * kSavePieceBytes;
+}
 
 MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
   MemoryAccount memory;
@@ -32,8 +82,14 @@ MemoryAccount AccountOf(const Plan& plan, const CompiledProgram& program) {
     }
   }
   memory.arena = program.arena_bytes;
+  memory.of_arena = ArenaAtPeak(program);
   memory.host.arena = program.host_arena_bytes;
+  if (plan.boundaries_on_host) memory.host.boundaries = HostBoundaries(plan, program);
   memory.workspace = WorkspaceBytes(plan, pp_rank);
+  memory.logits = std::min(memory.workspace, LogitsBytes(plan, pp_rank));
+  memory.communicator = CommunicatorBytes(plan);
+  memory.context = kContextBytes;
+  AccountCopies(plan, pp_rank, memory);
   memory.pool = program.peak_pool_bytes;
   memory.tables = RopeTableBytes(plan.model, plan.dtypes.compute, plan.batch.sequence_length);
   return memory;

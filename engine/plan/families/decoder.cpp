@@ -43,6 +43,14 @@ std::vector<int64_t> FcRows(const FamilyTraits& traits, const BlockWidths& width
 
 namespace {
 
+double ProductFlops(const UnitSpec& unit) {
+  double flops = 0;
+  for (const ProductSpec& product : unit.products) {
+    flops += 2.0 * static_cast<double>(product.out) * static_cast<double>(product.in);
+  }
+  return flops;
+}
+
 class Decoder {
  public:
   Decoder(const ModelSpec& model, const FamilyOptions& options)
@@ -93,6 +101,8 @@ class Decoder {
     return {CollectiveSpec::Kind::kAllGather, widths_.hidden * compute_size_, hidden};
   }
   UnitCollectives BlockCollectives() const;
+  ElementwiseSpec BlockBytes() const;
+  ElementwiseSpec HeadBytes() const;
   int64_t WeightScratch(int64_t matrix_elements) const;
   int64_t FcWidth() const { return static_cast<int64_t>(traits_.fc.size()) * widths_.intermediate; }
 
@@ -154,6 +164,9 @@ UnitSpec Decoder::Embedding() const {
   unit.backward_workspace = {64 + ids + exchanged, kWorkspaceSlack};
   if (options_.tp_size > 1) unit.collectives.forward = {Sum()};
   if (options_.sequence_parallel) unit.collectives.backward_input = {WholeRows()};
+  const double h = static_cast<double>(widths_.hidden) * static_cast<double>(compute_size_);
+  unit.elementwise = {.forward = 3 * h,
+                      .backward_weight = h + 2 * static_cast<double>(widths_.hidden * statistics_size_)};
   return unit;
 }
 
@@ -209,6 +222,27 @@ UnitCollectives Decoder::BlockCollectives() const {
   return of;
 }
 
+// Elements that the fused kernels read and write: norms (with the residual sum before the second), rotary positions,
+// the MLP's activation and the sum at the end; in backward their gradients, and the sums of the biases'.
+ElementwiseSpec Decoder::BlockBytes() const {
+  const double c = static_cast<double>(compute_size_), h = static_cast<double>(widths_.hidden) / token_share_,
+               qkv = model_.rotary() ? static_cast<double>(widths_.qkv()) : 0,
+               f = static_cast<double>(widths_.intermediate), fc = static_cast<double>(FcWidth());
+  ElementwiseSpec bytes;
+  bytes.forward = c * (2 * h + 2 * qkv + 4 * h + (fc + f) + 3 * h);
+  bytes.backward_input = c * (2 * 4 * h + 2 * qkv + (fc + 2 * f + fc) + 3 * h);
+  bytes.remade = c * (2 * 2 * h + fc + f);
+  return bytes;
+}
+
+// Final norm and its gradient, and the logits of a chunk: read for the loss, then once more for their gradients.
+ElementwiseSpec Decoder::HeadBytes() const {
+  const double c = static_cast<double>(compute_size_), h = static_cast<double>(widths_.hidden) / token_share_;
+  ElementwiseSpec bytes;
+  bytes.forward = c * (3 * static_cast<double>(held_vocab_) + 6 * h);
+  return bytes;
+}
+
 UnitSpec Decoder::Block(int64_t layer) const {
   const int64_t h = widths_.hidden, f = widths_.intermediate;
   UnitSpec unit;
@@ -226,9 +260,11 @@ UnitSpec Decoder::Block(int64_t layer) const {
   const int64_t backward = 2 * h + widths_.query + widths_.qkv() + FcWidth() + dact + dropped + exchanged;
   unit.forward_workspace = {(2 * h + exchanged) * compute_size_, kWorkspaceSlack};
   unit.backward_workspace = {backward * compute_size_ + 8 * statistics_size_, kWorkspaceSlack + scratch};
-  const double products = 2.0 * static_cast<double>(h * (widths_.qkv() + widths_.query + FcWidth() + f));
-  const double attention = 2.0 * static_cast<double>(widths_.query) * static_cast<double>(options_.sequence_length);
-  unit.forward_flops_per_token = products + attention;
+  unit.products = {{widths_.qkv(), h}, {h, widths_.query}, {FcWidth(), h}, {h, f}};
+  unit.attention_flops_per_token =
+      2.0 * static_cast<double>(widths_.query) * static_cast<double>(options_.sequence_length);
+  unit.forward_flops_per_token = ProductFlops(unit) + unit.attention_flops_per_token;
+  unit.elementwise = BlockBytes();
   return unit;
 }
 
@@ -253,7 +289,9 @@ UnitSpec Decoder::Head() const {
     unit.collectives.forward.push_back({kind, 2 * statistics_size_});
     unit.collectives.forward.push_back(Sum());
   }
-  unit.forward_flops_per_token = 2.0 * static_cast<double>(held_vocab_) * static_cast<double>(widths_.hidden);
+  unit.products = {{held_vocab_, widths_.hidden}};
+  unit.forward_flops_per_token = ProductFlops(unit);
+  unit.elementwise = HeadBytes();
   return unit;
 }
 

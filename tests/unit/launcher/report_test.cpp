@@ -50,19 +50,43 @@ TEST(Report, LCH_15_SaysWhoHowAndWhy) {
   end.ranks[1].tail = {"step 10", "step 11"};
   end.first_failure = FirstFailure(end.ranks);
   end.oom_kills = 1;
-  end.memory_limit = "64.0 GiB";
+  end.memory = {.limit = int64_t{64} << 30, .is_group = true};
   EXPECT_EQ(JobExitCode(end), 137);
   EXPECT_EQ(
       RenderReport(end),
       "[launcher] rank 1 (local rank 1, GPU 1) on host node7, pid 101, after 00:14:03: killed by signal 9 (SIGKILL)\n"
-      "[launcher] likely cause: the machine ran out of memory (1 oom kills by the kernel while the job ran, limit 64.0 "
-      "GiB)\n"
+      "[launcher] likely cause: killed by SIGKILL, host out of memory (1 oom kills by the kernel while the job ran, "
+      "limit 64.00 GiB, the limit of this control group (container or job))\n"
+      "[launcher] `trireme plan` shows the host memory that each rank needs; offload less, or to nvme, or start fewer "
+      "ranks on a host\n"
       "[launcher] last 2 lines of rank 1 (all: logs/1):\n"
       "  | step 10\n"
       "  | step 11\n"
       "[launcher] rank 2 then: exit code 69 (log: logs/2)\n"
       "[launcher] ranks 0,3 were stopped by the launcher\n"
       "[launcher] exits with return code = 137\n");
+}
+
+// The kernel's counter is not always to be seen; what the ranks held is.
+TEST(Report, MEM_01_AKilledRankSaysWhatItHeld) {
+  JobEnd end;
+  end.host = "node7";
+  end.ranks = {Ended(0, 60, 0, SIGKILL), Ended(1, 61, 69)};
+  end.ranks[0].peak_bytes = int64_t{18} << 30;
+  end.ranks[1].peak_bytes = int64_t{12} << 30;
+  end.first_failure = 0;
+  end.memory = {.limit = int64_t{32} << 30};
+  const std::string near = RenderReport(end);
+  EXPECT_NE(near.find("killed by SIGKILL, probably host out of memory, limit 32.00 GiB, all of this host; rank 0 had "
+                      "18.00 GiB resident at most, all ranks of this host 30.00 GiB"),
+            std::string::npos)
+      << near;
+  end.memory.limit = int64_t{64} << 30;
+  const std::string far = RenderReport(end);
+  EXPECT_EQ(far.find("out of memory"), std::string::npos) << far;
+  EXPECT_NE(far.find("no kill for want of memory; rank 0 had 18.00 GiB resident"), std::string::npos) << far;
+  end.oom_kills = 2;
+  EXPECT_NE(RenderReport(end).find("host out of memory (2 oom kills"), std::string::npos);
 }
 
 // What all ranks found out together was read on the console already.

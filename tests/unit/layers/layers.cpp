@@ -20,7 +20,7 @@ const std::map<std::string, Rooms>& Arrows() {
         {"parsers", {}},
         {"launcher", {"parsers"}},
         {"engine/plan", {"parsers"}},
-        {"engine/schedule", {"engine/plan"}},
+        {"engine/schedule", {"engine/plan", "parsers"}},
         {"engine/data", {"engine/plan"}},
         {"checkpoint", {"engine/plan"}},
         {"engine/storage", {"parsers"}},

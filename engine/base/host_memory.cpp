@@ -1,0 +1,108 @@
+#include "engine/base/host_memory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/bytes.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The number that stands alone in a file; none where it says "max".
+std::optional<int64_t> NumberIn(const fs::path& file) {
+  std::ifstream in(file);
+  int64_t value = 0;
+  if (!(in >> value)) return std::nullopt;
+  return value;
+}
+
+// Of lines "name value" or "name: value unit".
+int64_t CounterIn(const fs::path& file, std::string_view name) {
+  std::ifstream in(file);
+  std::string line;
+  while (std::getline(in, line)) {
+    if (!line.starts_with(name)) continue;
+    const size_t digits = line.find_first_of("0123456789", name.size());
+    if (digits != std::string::npos && line.find_first_not_of(": \t", name.size()) == digits) {
+      return std::stoll(line.substr(digits));
+    }
+  }
+  return 0;
+}
+
+// How a version of control groups names what we read.
+struct Group {
+  fs::path folder, top;
+  const char *limit, *used, *cache;
+};
+
+std::vector<Group> GroupsOf(const fs::path& root) {
+  std::vector<Group> groups;
+  std::ifstream in(root / "proc/self/cgroup");
+  std::string line;
+  while (std::getline(in, line)) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string path = line.substr(second + 2);  // without its slash
+    const fs::path all = root / "sys/fs/cgroup";
+    if (controllers == ",,") {
+      groups.push_back({all / path, all, "memory.max", "memory.current", "inactive_file"});
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      groups.push_back({all / "memory" / path, all / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                        "total_inactive_file"});
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::string HostMemory::Describe() const {
+  return FormatBytes(limit) +
+         (is_group ? ", the limit of this control group (container or job)" : ", all of this host");
+}
+
+HostMemory ReadHostMemory(const fs::path& root) {
+  constexpr int64_t kKiB = 1024;
+  HostMemory memory;
+  memory.limit = CounterIn(root / "proc/meminfo", "MemTotal") * kKiB;
+  memory.available = CounterIn(root / "proc/meminfo", "MemAvailable") * kKiB;
+  for (const Group& group : GroupsOf(root)) {
+    for (fs::path folder = group.folder; !folder.empty(); folder = folder.parent_path()) {
+      const std::optional<int64_t> limit = NumberIn(folder / group.limit);
+      if (limit && (memory.limit == 0 || *limit < memory.limit)) {
+        memory.limit = *limit;
+        memory.is_group = true;
+      }
+      if (limit && *limit <= memory.limit) {
+        const int64_t used = NumberIn(folder / group.used).value_or(0),
+                      cache = CounterIn(folder / "memory.stat", group.cache);
+        memory.available = std::clamp<int64_t>(*limit - (used - cache), 0, memory.available);
+      }
+      if (folder == group.top) break;
+    }
+  }
+  return memory;
+}
+
+ProcessMemory ReadProcessMemory() {
+  ProcessMemory memory;
+  std::ifstream in("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  if (in >> pages >> resident) memory.resident = resident * ::sysconf(_SC_PAGESIZE);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  memory.peak_resident = std::max(memory.resident, usage.ru_maxrss * int64_t{1024});
+  return memory;
+}
+
+}  // namespace trireme

@@ -1,0 +1,47 @@
+// Where a plan's ranks lie on a cluster's nodes, and how long a group of them takes for what it sends. rank =
+// (pp_rank * dp_size + dp_rank) * tp_size + tp_rank, and nodes are filled in rank order.
+#pragma once
+#include <cstdint>
+
+#include "engine/plan/plan.h"
+#include "engine/schedule/instruction.h"
+#include "parsers/cluster.h"
+
+namespace trireme {
+
+enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather };
+
+class Placement {
+ public:
+  // Both must outlive it. Throws Error{kConfig, PLN03x} where ranks have no link between them.
+  Placement(const Plan& plan, const Cluster& cluster);
+
+  int64_t ranks_per_node() const { return ranks_per_node_; }
+  // Ranks that share one device, at least 1.
+  int64_t ranks_per_device() const { return ranks_per_device_; }
+  int64_t NodeOf(int64_t rank) const { return rank / ranks_per_node_; }
+  int64_t DeviceOf(int64_t rank) const;  // counted over all nodes
+
+  // Of a tensor of so many bytes (what all ranks together have of a gathered or scattered one), in the slowest of the
+  // plan's groups of that kind. The ranks of a node do it at once, each in its own group, and share the node's ports.
+  double Seconds(Group group, Collective collective, double bytes) const;
+  // One rank to another of equal dp and tp rank, while its neighbours send theirs.
+  double TransferSeconds(int from_pp, int to_pp, double bytes) const;
+
+ private:
+  struct Shape {  // of a group
+    int64_t ranks = 1;
+    int64_t largest_part = 1;  // most of its ranks on one node
+    bool pair = false;         // two neighbours that a bridge joins
+    bool spans() const { return largest_part < ranks; }
+  };
+  Shape ShapeOf(Group group) const;
+  double PortsBytesPerSecond() const;  // of all ports that a node's ranks reach
+
+  const Plan& plan_;
+  const Cluster& cluster_;
+  int64_t ranks_per_node_ = 1, ranks_per_device_ = 1;
+  Shape dp_, tp_, world_, tie_;
+};
+
+}  // namespace trireme

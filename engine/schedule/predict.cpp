@@ -1,0 +1,174 @@
+#include "engine/schedule/predict.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/schedule/buffers.h"
+#include "engine/schedule/cost_model.h"
+#include "engine/schedule/make_program.h"
+
+namespace trireme {
+namespace {
+
+std::vector<CompiledProgram> ProgramsOf(const Plan& plan) {
+  std::vector<CompiledProgram> programs;
+  for (int pp_rank = 0; pp_rank < plan.topology.pp_size; ++pp_rank) {
+    const int rank = plan.topology.RankOf({pp_rank, 0, 0});
+    programs.push_back(Compile(MakeProgram(plan, ProgramKind::kTrain, rank), OptionsOf(plan)));
+  }
+  return programs;
+}
+
+// Micro-batches after which a step grows by the same time with each `period` more of them.
+struct Folding {
+  int64_t first = 1, period = 1;
+};
+
+Folding FoldingOf(const Plan& plan) {
+  const int64_t pp = plan.topology.pp_size;
+  if (pp == 1) return {3, 1};
+  return {4 * pp + plan.batch.num_micro_batches % pp, pp};
+}
+
+int64_t PersistentBytes(const Plan& plan, int pp_rank) {
+  int64_t bytes = 0;
+  for (const int unit : plan.UnitsOf(pp_rank)) {
+    const auto of = [&](BufferKind kind) { return BufferBytes(plan, {kind, static_cast<int16_t>(unit), 0, -1, 0}); };
+    if (!plan.weights_on_host) bytes += of(BufferKind::kWeights);
+    bytes += of(BufferKind::kGradientSum);
+    const int64_t states = plan.moments_per_element + (plan.HasMaster(unit) ? 1 : 0);
+    if (!plan.OptimizerOnHost(unit)) bytes += plan.OwnElements(unit) * SizeOf(plan.dtypes.master) * states;
+  }
+  return bytes;
+}
+
+// Transient buffers live from the start of what writes them to the end of what frees them.
+std::vector<MemoryPoint> MemoryOf(const Plan& plan, int pp_rank, const CompiledProgram& program,
+                                  const std::vector<InstructionTime>& times) {
+  std::map<BufferKey, int64_t> live;
+  std::vector<MemoryPoint> changes;
+  for (const CompiledInstruction& compiled : program.instructions) {
+    const InstructionTime& time = times[static_cast<size_t>(compiled.instruction.id)];
+    for (const std::vector<BufferUse>* uses : {&compiled.writes, &compiled.adds}) {
+      for (const BufferUse& use : *uses) {
+        if (use.offset < 0 || InHostArena(use.key.kind) || !live.try_emplace(use.key, use.bytes).second) continue;
+        changes.push_back({time.start, use.bytes});
+      }
+    }
+    for (const BufferKey& key : compiled.instruction.frees) {
+      const auto it = live.find(key);
+      if (it == live.end()) continue;
+      changes.push_back({time.end, -it->second});
+      live.erase(it);
+    }
+  }
+  std::ranges::stable_sort(changes, {}, &MemoryPoint::seconds);
+  std::vector<MemoryPoint> memory = {{0, PersistentBytes(plan, pp_rank)}};
+  for (const MemoryPoint& change : changes) memory.push_back({change.seconds, memory.back().bytes + change.bytes});
+  return memory;
+}
+
+// Model FLOPs of one token, forward and backward, over all ranks that work on it.
+double FlopsPerToken(const Plan& plan, bool full) {
+  double forward = 0;
+  for (const UnitLayout& unit : plan.units) {
+    forward += unit.spec.forward_flops_per_token + (full ? unit.spec.attention_flops_per_token : 0);
+  }
+  return 3 * forward * plan.topology.tp_size;
+}
+
+struct Sums {  // of one step, over the pipeline ranks
+  std::array<double, kNumWaitKinds> waits{};
+  double communication = 0, span_bubble = 0, seconds = 0;
+};
+
+Sums SumsOf(const Simulated& run) {
+  Sums sums;
+  sums.seconds = run.step_seconds;
+  for (const RankTimes& rank : run.ranks) {
+    for (size_t kind = 0; kind < kNumWaitKinds; ++kind) sums.waits[kind] += rank.waits[kind];
+    sums.communication += rank.communication;
+  }
+  sums.span_bubble = run.bubble * (run.passes_end - run.passes_begin);
+  return sums;
+}
+
+// What a step of more micro-batches comes to.
+Sums Extrapolate(const Sums& few, const Sums& more, double periods) {
+  Sums all;
+  const auto line = [&](double a, double b) { return a + (b - a) * periods; };
+  for (size_t kind = 0; kind < kNumWaitKinds; ++kind) all.waits[kind] = line(few.waits[kind], more.waits[kind]);
+  all.communication = line(few.communication, more.communication);
+  all.seconds = line(few.seconds, more.seconds);
+  all.span_bubble = line(few.span_bubble, more.span_bubble);
+  return all;
+}
+
+struct Run {
+  Plan plan;  // with fewer micro-batches
+  std::vector<CompiledProgram> programs;
+  Simulated times;
+};
+
+Run RunOf(const Plan& plan, const Cluster& cluster, int64_t micro_batches) {
+  Run run{plan, {}, {}};
+  run.plan.batch.num_micro_batches = micro_batches;
+  run.programs = ProgramsOf(run.plan);
+  const CostModel model(run.plan, cluster);
+  run.times = Simulate(run.plan, run.programs, model.Costs(), /*steps=*/2);
+  return run;
+}
+
+void Fill(const Plan& plan, const Cluster& cluster, const Sums& sums, Prediction& prediction) {
+  const double pp = plan.topology.pp_size, world = plan.topology.world_size();
+  const auto mean = [&](WaitKind kind) { return sums.waits[static_cast<size_t>(kind)] / pp; };
+  prediction.step_seconds = sums.seconds;
+  prediction.tokens_per_second = static_cast<double>(plan.batch.tokens_per_step()) / sums.seconds;
+  prediction.tokens_per_second_per_rank = prediction.tokens_per_second / world;
+  const ComputeRates& rates = cluster.device.RatesOf(plan.dtypes.compute);
+  const double devices = static_cast<double>(std::min<int64_t>(plan.topology.world_size(), cluster.num_devices()));
+  const double peak = (rates.peak > 0 ? rates.peak : rates.products) * devices;
+  const double full = FlopsPerToken(plan, true) * prediction.tokens_per_second;
+  prediction.flops_per_second_per_rank = full / world;
+  prediction.mfu_full = full / peak;
+  prediction.mfu_causal = FlopsPerToken(plan, false) * prediction.tokens_per_second / peak;
+  prediction.exposed = {mean(WaitKind::kGather), mean(WaitKind::kReduce), sums.communication / pp,
+                        mean(WaitKind::kTransfer)};
+  prediction.exposed_share = prediction.exposed.total() / sums.seconds;
+  prediction.copies_seconds = mean(WaitKind::kCopies);
+  prediction.host_seconds = mean(WaitKind::kHost);
+}
+
+}  // namespace
+
+Prediction Predict(const Plan& plan, const Cluster& cluster, const PredictOptions& options) {
+  const Folding folding = FoldingOf(plan);
+  const int64_t m = plan.batch.num_micro_batches;
+  const bool folds = options.folds && m > folding.first + folding.period;
+  Run run = RunOf(plan, cluster, folds ? folding.first : m);
+  Sums sums = SumsOf(run.times);
+  double passes = run.times.passes_end - run.times.passes_begin;
+  if (folds) {
+    const Run more = RunOf(plan, cluster, folding.first + folding.period);
+    const double periods = static_cast<double>(m - folding.first) / static_cast<double>(folding.period);
+    sums = Extrapolate(sums, SumsOf(more.times), periods);
+    passes += periods * (more.times.passes_end - more.times.passes_begin - passes);
+  }
+  Prediction prediction;
+  Fill(plan, cluster, sums, prediction);
+  prediction.bubble = passes > 0 ? sums.span_bubble / passes : 0;
+  prediction.simulated_micro_batches = run.plan.batch.num_micro_batches;
+  prediction.simulated_step_seconds = run.times.step_seconds;
+  for (size_t rank = 0; rank < run.programs.size(); ++rank) {
+    RankTimes& times = run.times.ranks[rank];
+    RankPrediction& of = prediction.ranks.emplace_back();
+    of.memory = MemoryOf(run.plan, static_cast<int>(rank), run.programs[rank], times.times);
+    of.program = std::move(run.programs[rank]);
+    of.timeline = std::move(times.times);
+    of.busy_seconds = times.busy;
+    of.wait_seconds = times.waits;
+  }
+  return prediction;
+}
+
+}  // namespace trireme
