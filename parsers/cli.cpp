@@ -147,7 +147,8 @@ struct PlanTable {
             "machine to predict the time of: a description, or one's name (a wrong one lists them)", o.cluster);
     set.Add("num_nodes", "N", "machines; the cluster's, or 1, if not given", o.num_nodes);
     set.Add("num_gpus", "N", "GPUs (ranks) of each machine; as above", o.num_gpus);
-    set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with", o.gpu_memory_gib);
+    set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with; the cluster's if not given", o.gpu_memory_gib);
+    set.Add("json", "one JSON object instead of text (docs/plan.md)", o.json);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
     set.Add("resolved", "show every value that the config resolves to, not only those that say something", o.resolved);

@@ -105,8 +105,9 @@ struct PlanOptions {
   std::string cluster;  // name or file of a description (parsers/cluster.h); "": none, and no time is predicted
   std::optional<int64_t> num_nodes, num_gpus;  // per node; unset: the cluster's, or 1
   int64_t seq_length = 1024;
-  std::optional<double> gpu_memory_gib;  // of one GPU; unset: not compared
+  std::optional<double> gpu_memory_gib;  // of one GPU; unset: the cluster's, or not compared
   bool resolved = false;                 // show every resolved value, defaults too
+  bool json = false;
   bool help = false;
 };
 

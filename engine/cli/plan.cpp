@@ -17,15 +17,19 @@ int RunPlan(Arguments arguments) {
     return 0;
   }
   const Planned planned = PlanRequested(options);
-  PrintLayout(planned);
-  PrintResolved(planned.config, options.resolved);
-  PrintMemory(planned.plan);
-  PrintTraffic(planned);
-  PrintPrediction(planned);
-  for (const std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node)) Line("warning", note);
-  const double memory = MemoryOfDevice(options, planned);
-  if (memory <= 0) return 0;
-  return PrintVerdict(planned.plan, memory) ? 0 : ExitCode(ErrorCode::kCheckFailed);
+  const std::optional<Verdict> verdict = VerdictOf(options, planned);
+  if (options.json) {
+    fmt::print("{}", PlanJson(planned, verdict));
+  } else {
+    PrintLayout(planned);
+    PrintResolved(planned.config, options.resolved);
+    PrintMemory(planned.plan);
+    PrintTraffic(planned);
+    PrintPrediction(planned);
+    for (const std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node)) Line("warning", note);
+    if (verdict) PrintVerdict(planned, *verdict);
+  }
+  return !verdict || verdict->fits ? 0 : ExitCode(ErrorCode::kCheckFailed);
 }
 
 }  // namespace trireme::cli

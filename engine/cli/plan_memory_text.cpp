@@ -15,11 +15,6 @@
 namespace trireme::cli {
 namespace {
 
-// Of a GPU's memory, what the driver, the libraries and their own scratch take; a plan above 95 % of the rest is called
-// tight.
-constexpr double kReservedBytes = 1e9;
-constexpr double kTightShare = 0.95;
-
 void MemoryRow(std::string_view name, int64_t bytes, std::string_view how) {
   if (bytes > 0) fmt::print("  {:<16}{:>12}  {}\n", name, FormatBytes(bytes), how);
 }
@@ -70,21 +65,24 @@ void PrintMemory(const Plan& plan) {
   PrintHostMemory(plan);
 }
 
-bool PrintVerdict(const Plan& plan, double memory_bytes) {
-  const double capacity = memory_bytes - kReservedBytes, total = static_cast<double>(plan.memory.total());
-  const std::string_view verdict = total > capacity                 ? "does not fit"
-                                   : total > kTightShare * capacity ? "fits, but tightly"
-                                                                    : "fits";
-  Line("verdict", fmt::format("{}: {} of the {} that {:g} GiB leave", verdict, FormatBytes(plan.memory.total()),
-                              FormatBytes(static_cast<int64_t>(std::max(capacity, 0.0))), memory_bytes / (1 << 30)));
-  if (total <= capacity) return true;
+void PrintVerdict(const Planned& planned, const Verdict& verdict) {
+  const Plan& plan = planned.plan;
+  const auto bytes = [](double count) { return FormatBytes(static_cast<int64_t>(std::max(count, 0.0))); };
+  const std::string_view word = !verdict.fits ? "does not fit" : verdict.tight ? "fits, but tightly" : "fits";
+  const std::string rank = plan.topology.pp_size > 1 ? fmt::format("pipeline rank {} takes ", verdict.pp_rank) : "";
+  Line("verdict", fmt::format("{}: {}{} of a device's {}; most of it are {}", word, rank, bytes(verdict.needed_bytes),
+                              bytes(verdict.device_bytes), Name(verdict.largest)));
+  if (!verdict.host_fits) {
+    Line("", fmt::format("the {} ranks of a node take {} of the host's {}", planned.ranks_per_node,
+                         bytes(verdict.needed_host_bytes), bytes(verdict.host_bytes)));
+  }
+  if (verdict.fits) return;
   std::vector<std::string> ways;
   if (plan.batch.micro_batch_size > 1)
     ways.push_back("a smaller train_micro_batch_size_per_gpu with more accumulation");
   if (plan.zero_stage < 3) ways.push_back(fmt::format("zero_optimization.stage {}", plan.zero_stage + 1));
   ways.push_back("more ranks");
   Line("", "try " + Join(ways, ", or "));
-  return false;
 }
 
 }  // namespace trireme::cli

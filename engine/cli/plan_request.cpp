@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "engine/schedule/verify.h"
@@ -43,9 +44,32 @@ Planned PlanRequested(const PlanOptions& options) {
   return planned;
 }
 
-double MemoryOfDevice(const PlanOptions& options, const Planned& planned) {
-  if (options.gpu_memory_gib) return *options.gpu_memory_gib * 1024 * 1024 * 1024;
-  return planned.cluster ? static_cast<double>(planned.cluster->device.memory_bytes) : 0;
+std::optional<Verdict> VerdictOf(const PlanOptions& options, const Planned& planned) {
+  // Of a GPU's memory, what the driver keeps for itself.
+  constexpr double kReservedBytes = 1e9;
+  Verdict verdict;
+  if (options.gpu_memory_gib) verdict.device_bytes = *options.gpu_memory_gib * 1024 * 1024 * 1024;
+  if (verdict.device_bytes <= 0 && planned.cluster) {
+    verdict.device_bytes = static_cast<double>(planned.cluster->device.memory_bytes);
+  }
+  if (verdict.device_bytes <= 0) return std::nullopt;
+  const std::vector<MemoryAccount>& ranks = planned.plan.memory_of_pp_rank;
+  const auto fullest = std::ranges::max_element(ranks, {}, &MemoryAccount::total);
+  verdict.pp_rank = static_cast<int>(fullest - ranks.begin());
+  verdict.needed_bytes = static_cast<double>(fullest->total());
+  verdict.largest = LargestOf(ByClass(*fullest, MemoryMoment::kStep));
+  const double left = verdict.device_bytes - kReservedBytes;
+  verdict.tight = verdict.needed_bytes > kTightShare * left;
+  verdict.fits = verdict.needed_bytes <= left;
+  if (!planned.cluster || planned.cluster->host.memory_bytes <= 0) return verdict;
+  for (const MemoryAccount& rank : ranks) {
+    const double needed = static_cast<double>(rank.host.peak()) * static_cast<double>(planned.ranks_per_node);
+    verdict.needed_host_bytes = std::max(verdict.needed_host_bytes, needed);
+  }
+  verdict.host_bytes = static_cast<double>(planned.cluster->host.memory_bytes);
+  verdict.host_fits = verdict.needed_host_bytes <= verdict.host_bytes;
+  verdict.fits = verdict.fits && verdict.host_fits;
+  return verdict;
 }
 
 }  // namespace trireme::cli

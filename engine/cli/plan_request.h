@@ -26,7 +26,18 @@ struct Planned {
 
 Planned PlanRequested(const PlanOptions& options);
 
-// Bytes of one device to compare with: --gpu-memory-gib, else what the cluster's device has; 0: not known.
-double MemoryOfDevice(const PlanOptions& options, const Planned& planned);
+struct Verdict {
+  bool fits = true, tight = false;
+  double device_bytes = 0, needed_bytes = 0;    // of one device; of the rank that needs most
+  int pp_rank = 0;                              // that one
+  MemoryClass largest = MemoryClass::kWeights;  // what takes most of it
+  // The host's memory, where it is known and does not do: what the ranks of a node need there.
+  bool host_fits = true;
+  double host_bytes = 0, needed_host_bytes = 0;
+};
+constexpr double kTightShare = 0.95;  // of what the device leaves
+
+// Against --gpu-memory-gib, else what the cluster's device has; nullopt: neither is known.
+std::optional<Verdict> VerdictOf(const PlanOptions& options, const Planned& planned);
 
 }  // namespace trireme::cli

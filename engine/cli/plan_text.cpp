@@ -39,6 +39,8 @@ void PrintBatch(const Planned& planned) {
        fmt::format("{} = {} nodes x {}; grid pp {} x dp {} x tp {}, rank = (pp_rank * {} + dp_rank) * {} + tp_rank",
                    t.world_size(), planned.num_nodes, planned.ranks_per_node, t.pp_size, t.dp_size, t.tp_size,
                    t.dp_size, t.tp_size));
+  std::string_view title = "grid";
+  for (const std::string& line : GridLines(t, planned.ranks_per_node)) Line(std::exchange(title, ""), line);
 }
 
 void PrintTypes(const Plan& plan) {

@@ -31,25 +31,63 @@ double SentBytes(Collective collective, double bytes, int64_t ranks) {
   return (collective == Collective::kAllReduce ? 2 : 1) * (k - 1) / k * bytes;
 }
 
-std::vector<int64_t> Members(const Plan& plan, Group group, int64_t rank) {
+// The group of that kind in which `rank` is the first; empty: it is none's first.
+std::vector<int64_t> GroupFrom(const Plan& plan, Group group, int64_t rank) {
   const Topology& topology = plan.topology;
   Topology::Coordinate at = topology.CoordinateOf(static_cast<int>(rank));
   std::vector<int64_t> members;
-  if (group == Group::kTie) {
-    for (const int pp_rank : {plan.PpRankOf(0), plan.PpRankOf(plan.head())}) {
-      members.push_back(topology.RankOf({pp_rank, at.dp_rank, at.tp_rank}));
-    }
+  if ((group == Group::kDp && at.dp_rank > 0) || (group == Group::kTp && at.tp_rank > 0) ||
+      (group == Group::kTie && at.pp_rank != plan.PpRankOf(0))) {
     return members;
   }
-  const int size = group == Group::kDp ? topology.dp_size : group == Group::kTp ? topology.tp_size : 0;
-  for (int i = 0; i < size; ++i) {
-    (group == Group::kDp ? at.dp_rank : at.tp_rank) = i;
-    members.push_back(topology.RankOf(at));
+  const auto add = [&](Topology::Coordinate member) { members.push_back(topology.RankOf(member)); };
+  switch (group) {
+    case Group::kDp:
+      for (int i = 0; i < topology.dp_size; ++i) add({at.pp_rank, i, at.tp_rank});
+      break;
+    case Group::kTp:
+      for (int i = 0; i < topology.tp_size; ++i) add({at.pp_rank, at.dp_rank, i});
+      break;
+    case Group::kPp:
+      for (int i = at.pp_rank; i < std::min(at.pp_rank + 2, topology.pp_size); ++i) add({i, at.dp_rank, at.tp_rank});
+      break;
+    case Group::kTie:
+      add({plan.PpRankOf(0), at.dp_rank, at.tp_rank});
+      if (plan.tied_across_stages()) add({plan.PpRankOf(plan.head()), at.dp_rank, at.tp_rank});
+      break;
+    default:
+      for (int64_t i = 0; i < topology.world_size(); ++i) members.push_back(i);
   }
   return members;
 }
 
+// Calls visit(members) for each group of the kind.
+template <typename Visit>
+void ForEachGroup(const Plan& plan, Group group, Visit visit) {
+  const int64_t world = group == Group::kWorld ? 1 : plan.topology.world_size();
+  for (int64_t rank = 0; rank < world; ++rank) {
+    const std::vector<int64_t> members = GroupFrom(plan, group, rank);
+    if (!members.empty()) visit(members);
+  }
+}
+
 }  // namespace
+
+GroupSpread SpreadOf(const Plan& plan, int64_t ranks_per_node, Group group) {
+  GroupSpread most;
+  double least_share = 2;
+  ForEachGroup(plan, group, [&](const std::vector<int64_t>& members) {
+    std::map<int64_t, int64_t> on_node;
+    for (const int64_t member : members) ++on_node[member / ranks_per_node];
+    GroupSpread spread{static_cast<int64_t>(members.size()), 1};
+    for (const auto& [node, count] : on_node) spread.on_a_node = std::max(spread.on_a_node, count);
+    const double share = static_cast<double>(spread.on_a_node) / static_cast<double>(spread.ranks);
+    if (share > least_share || (share == least_share && spread.ranks <= most.ranks)) return;
+    least_share = share;
+    most = spread;
+  });
+  return most;
+}
 
 Placement::Placement(const Plan& plan, const Cluster& cluster) : plan_(plan), cluster_(cluster) {
   const int64_t world = plan.topology.world_size();
@@ -63,60 +101,49 @@ Placement::Placement(const Plan& plan, const Cluster& cluster) : plan_(plan), cl
                             needs_network && cluster.network.port.all.bytes_per_second <= 0 ? "network" : "node_link"),
                 cluster.name, "describe the link, or ask for fewer ranks or nodes");
   }
-  dp_ = ShapeOf(Group::kDp);
-  tp_ = ShapeOf(Group::kTp);
-  tie_ = ShapeOf(Group::kTie);
-  world_ = {world, std::min(world, ranks_per_node_), world == 2 && !needs_network && cluster.pair_link.has_value()};
+  for (const Group group : {Group::kDp, Group::kTp, Group::kTie, Group::kWorld}) {
+    shapes_[group] = {SpreadOf(plan, ranks_per_node_, group), ArePairs(group)};
+  }
 }
 
 int64_t Placement::DeviceOf(int64_t rank) const {
   return NodeOf(rank) * cluster_.devices_per_node + rank % ranks_per_node_ / ranks_per_device_;
 }
 
-// The group that is spread most.
-Placement::Shape Placement::ShapeOf(Group group) const {
-  Shape worst;
-  bool first = true;
-  for (int64_t rank = 0; rank < plan_.topology.world_size(); ++rank) {
-    const std::vector<int64_t> members = Members(plan_, group, rank);
-    if (members.front() != rank) continue;
-    std::map<int64_t, int64_t> on_node;
-    for (const int64_t member : members) ++on_node[NodeOf(member)];
-    Shape shape{static_cast<int64_t>(members.size()), 1, false};
-    for (const auto& [node, count] : on_node) shape.largest_part = std::max(shape.largest_part, count);
-    shape.pair = cluster_.pair_link && members.size() == 2 && DeviceOf(members[0]) / 2 == DeviceOf(members[1]) / 2;
-    if (first || shape.largest_part < worst.largest_part || (worst.pair && !shape.pair)) worst = shape;
-    first = false;
-  }
-  return worst;
+bool Placement::ArePairs(Group group) const {
+  bool pairs = cluster_.pair_link.has_value();
+  ForEachGroup(plan_, group, [&](const std::vector<int64_t>& members) {
+    pairs = pairs && members.size() == 2 && DeviceOf(members[0]) / 2 == DeviceOf(members[1]) / 2;
+  });
+  return pairs;
 }
 
-double Placement::PortsBytesPerSecond() const {
+double Placement::Ports() const {
   const double share =
       std::min(1.0, static_cast<double>(ranks_per_node_) / static_cast<double>(cluster_.devices_per_node));
-  const double ports = std::max(1.0, static_cast<double>(cluster_.network.ports_per_node) * share);
-  return ports * cluster_.network.port.all.bytes_per_second;
+  return std::max(1.0, static_cast<double>(cluster_.network.ports_per_node) * share);
 }
 
 double Placement::Seconds(Group group, Collective collective, double bytes) const {
-  const Shape& shape = group == Group::kDp ? dp_ : group == Group::kTp ? tp_ : group == Group::kTie ? tie_ : world_;
-  if (shape.ranks == 1) return 0;
-  const LinkRate& inside = RateOf(shape.pair ? *cluster_.pair_link : cluster_.node_link, collective);
-  if (!shape.spans()) return trireme::Seconds(inside, SentBytes(collective, bytes, shape.ranks), shape.ranks);
+  const Shape& shape = shapes_.at(group);
+  const int64_t ranks = shape.spread.ranks, part = shape.spread.on_a_node;
+  if (ranks == 1) return 0;
+  const LinkRate& inside = RateOf(shape.pairs ? *cluster_.pair_link : cluster_.node_link, collective);
+  if (part == ranks) return trireme::Seconds(inside, SentBytes(collective, bytes, ranks), ranks);
   // The node's ports are shared by all its ranks, so by as many groups as it has parts of.
-  LinkRate port = RateOf(cluster_.network.port, collective);
-  const double ports = PortsBytesPerSecond() / cluster_.network.port.all.bytes_per_second,
-               part = static_cast<double>(shape.largest_part), on_node = static_cast<double>(ranks_per_node_);
-  const auto between = [&](double sent, double share, int64_t ranks) {
-    return trireme::Seconds(port, 0, ranks) + sent / (port.bytes_per_second * ports * share);
+  const LinkRate port = RateOf(cluster_.network.port, collective);
+  const auto on_node = static_cast<double>(ranks_per_node_);
+  const auto between = [&](double sent, double share, int64_t of) {
+    return trireme::Seconds(port, 0, of) + sent / (port.bytes_per_second * Ports() * share);
   };
-  double ring = between(SentBytes(collective, bytes, shape.ranks), part / on_node, shape.ranks);
-  if (shape.largest_part == 1) return ring;
-  ring = std::max(ring, trireme::Seconds(inside, SentBytes(collective, bytes, shape.ranks), shape.ranks));
+  double ring = between(SentBytes(collective, bytes, ranks), static_cast<double>(part) / on_node, ranks);
+  if (part == 1) return ring;
+  ring = std::max(ring, trireme::Seconds(inside, SentBytes(collective, bytes, ranks), ranks));
   if (!cluster_.network.hierarchical) return ring;
-  const int64_t nodes = (shape.ranks + shape.largest_part - 1) / shape.largest_part;
-  const double within = trireme::Seconds(inside, SentBytes(collective, bytes, shape.largest_part), shape.largest_part);
-  return std::min(ring, within + between(SentBytes(collective, bytes / part, nodes), 1 / on_node, nodes));
+  const int64_t nodes = shape.spread.nodes();
+  const double within = trireme::Seconds(inside, SentBytes(collective, bytes, part), part);
+  const double own = bytes / static_cast<double>(part);
+  return std::min(ring, within + between(SentBytes(collective, own, nodes), 1 / on_node, nodes));
 }
 
 double Placement::TransferSeconds(int from_pp, int to_pp, double bytes) const {
@@ -136,8 +163,7 @@ double Placement::TransferSeconds(int from_pp, int to_pp, double bytes) const {
     return trireme::Seconds(TransferRate(pair ? *cluster_.pair_link : cluster_.node_link), bytes, 2);
   }
   LinkRate port = TransferRate(cluster_.network.port);
-  const double ports = PortsBytesPerSecond() / cluster_.network.port.all.bytes_per_second;
-  port.bytes_per_second *= std::min(1.0, ports / static_cast<double>(most));
+  port.bytes_per_second *= std::min(1.0, Ports() / static_cast<double>(most));
   return trireme::Seconds(port, bytes, 2);
 }
 

@@ -2,12 +2,23 @@
 // (pp_rank * dp_size + dp_rank) * tp_size + tp_rank, and nodes are filled in rank order.
 #pragma once
 #include <cstdint>
+#include <map>
 
 #include "engine/plan/plan.h"
 #include "engine/schedule/instruction.h"
 #include "parsers/cluster.h"
 
 namespace trireme {
+
+// How a kind of group lies on the nodes; of several the one that is spread most. kPp: two ranks of one pipeline whose
+// stages follow each other.
+struct GroupSpread {
+  int64_t ranks = 1;
+  int64_t on_a_node = 1;  // most of them on one
+  bool spans_nodes() const { return on_a_node < ranks; }
+  int64_t nodes() const { return (ranks + on_a_node - 1) / on_a_node; }
+};
+GroupSpread SpreadOf(const Plan& plan, int64_t ranks_per_node, Group group);
 
 enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather };
 
@@ -29,19 +40,18 @@ class Placement {
   double TransferSeconds(int from_pp, int to_pp, double bytes) const;
 
  private:
-  struct Shape {  // of a group
-    int64_t ranks = 1;
-    int64_t largest_part = 1;  // most of its ranks on one node
-    bool pair = false;         // two neighbours that a bridge joins
-    bool spans() const { return largest_part < ranks; }
-  };
-  Shape ShapeOf(Group group) const;
-  double PortsBytesPerSecond() const;  // of all ports that a node's ranks reach
+  // Two devices that a bridge joins, in every group of the kind.
+  bool ArePairs(Group group) const;
+  double Ports() const;  // that a node's ranks reach
 
   const Plan& plan_;
   const Cluster& cluster_;
   int64_t ranks_per_node_ = 1, ranks_per_device_ = 1;
-  Shape dp_, tp_, world_, tie_;
+  struct Shape {
+    GroupSpread spread;
+    bool pairs = false;
+  };
+  std::map<Group, Shape> shapes_;
 };
 
 }  // namespace trireme

@@ -1,11 +1,11 @@
 #include "engine/schedule/predict.h"
 
 #include <algorithm>
-#include <map>
 
 #include "engine/schedule/buffers.h"
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/make_program.h"
+#include "engine/schedule/memory_series.h"
 
 namespace trireme {
 namespace {
@@ -45,22 +45,11 @@ int64_t PersistentBytes(const Plan& plan, int pp_rank) {
 // Transient buffers live from the start of what writes them to the end of what frees them.
 std::vector<MemoryPoint> MemoryOf(const Plan& plan, int pp_rank, const CompiledProgram& program,
                                   const std::vector<InstructionTime>& times) {
-  std::map<BufferKey, int64_t> live;
   std::vector<MemoryPoint> changes;
-  for (const CompiledInstruction& compiled : program.instructions) {
-    const InstructionTime& time = times[static_cast<size_t>(compiled.instruction.id)];
-    for (const std::vector<BufferUse>* uses : {&compiled.writes, &compiled.adds}) {
-      for (const BufferUse& use : *uses) {
-        if (use.offset < 0 || InHostArena(use.key.kind) || !live.try_emplace(use.key, use.bytes).second) continue;
-        changes.push_back({time.start, use.bytes});
-      }
-    }
-    for (const BufferKey& key : compiled.instruction.frees) {
-      const auto it = live.find(key);
-      if (it == live.end()) continue;
-      changes.push_back({time.end, -it->second});
-      live.erase(it);
-    }
+  for (const LiveBuffer& buffer : LiveBuffersOf(plan, program)) {
+    if (buffer.on_host) continue;
+    changes.push_back({times[static_cast<size_t>(buffer.begin)].start, buffer.bytes});
+    changes.push_back({times[static_cast<size_t>(buffer.end)].end, -buffer.bytes});
   }
   std::ranges::stable_sort(changes, {}, &MemoryPoint::seconds);
   std::vector<MemoryPoint> memory = {{0, PersistentBytes(plan, pp_rank)}};
@@ -135,6 +124,7 @@ void Fill(const Plan& plan, const Cluster& cluster, const Sums& sums, Prediction
   prediction.exposed = {mean(WaitKind::kGather), mean(WaitKind::kReduce), sums.communication / pp,
                         mean(WaitKind::kTransfer)};
   prediction.exposed_share = prediction.exposed.total() / sums.seconds;
+  prediction.bubble_seconds = mean(WaitKind::kBubble);
   prediction.copies_seconds = mean(WaitKind::kCopies);
   prediction.host_seconds = mean(WaitKind::kHost);
 }

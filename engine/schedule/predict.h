@@ -48,7 +48,8 @@ struct Prediction {
   ExposedSeconds exposed;
   double exposed_share = 0;                     // of the step
   double bubble = 0;                            // share of the ranks' time in which they wait for each other's passes
-  double copies_seconds = 0, host_seconds = 0;  // of a step: waiting for copies, for updates on the host
+  // Of a step: waiting for other pipeline ranks, for copies, for updates on the host; the mean of the pipeline ranks.
+  double bubble_seconds = 0, copies_seconds = 0, host_seconds = 0;
   int64_t simulated_micro_batches = 0;          // the timelines have so many
   double simulated_step_seconds = 0;            // and last so long
   std::vector<RankPrediction> ranks;

@@ -6,11 +6,14 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/base/error.h"
 #include "engine/cli/commands.h"
+#include "parsers/json_tree.h"
 
 namespace trireme {
 namespace {
@@ -150,6 +153,81 @@ TEST_F(PlanCommand, DynamicBatchingIsABudgetOfTokens) {
                                 "--model_name", "gpt-125m", "--num_gpus", "2", "--seq-length", "1024"});
   ExpectContains(text, "up to 1,024 tokens a sequence, up to 4,096 a micro-batch, up to 32,768 a step");
   ExpectContains(text, "dynamic batching: micro-batches of 1 to 64 sequences, lengths in multiples of 8");
+}
+
+constexpr const char* kPipeline =
+    R"({"train_batch_size": 64, "gradient_accumulation_steps": 8, "bf16": {"enabled": true}, "pipeline_parallel": {"pp_size": 4},
+        "zero_optimization": {"stage": 1}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})";
+
+// The reference study's fourth layout, as a user would ask for it.
+TEST_F(PlanCommand, ACluster) {
+  const std::string text =
+      Run({Write(kPipeline), "--model_name", "gpt-13b", "--cluster", "reference-study", "--seq-length", "2048"});
+  EXPECT_EQ(code_, 1) << "without recomputation the first stage's activations are too much";
+  ExpectContains(text, "8 = 1 nodes x 8; grid pp 4 x dp 2 x tp 1");
+  ExpectContains(text, "pp 3: 6 7");
+  ExpectContains(text, "bubble of equal stages 27.3 %");
+  ExpectContains(text, "a step takes 11.");
+  ExpectContains(text, "bubble ");
+  ExpectContains(text, "boundaries");
+  ExpectContains(text, "does not fit: pipeline rank 0 takes");
+  ExpectContains(text, "most of it are activations");
+  ExpectContains(Run({Write(kStage3), "--model_name", "gpt-125m"}), "not predicted: name the machine with --cluster");
+}
+
+TEST_F(PlanCommand, GridOfRanks) {
+  const std::string config = Write(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8,
+      "tensor_parallel": {"tp_size": 2}, "pipeline_parallel": {"pp_size": 2}})");
+  std::string text = Run({config, "--model_name", "gpt-125m", "--num_nodes", "2", "--num_gpus", "6"});
+  ExpectContains(text, "pp 0: 0-1 2-3 4-5\n");
+  ExpectContains(text, "pp 1: 6-7 8-9 10-11\n");
+  text = Run({config, "--model_name", "gpt-125m", "--num_nodes", "4", "--num_gpus", "3"});
+  ExpectContains(text, "pp 0: 0-1 2|3 4-5\n");
+  text = Run({config, "--model_name", "gpt-125m", "--num_nodes", "100", "--num_gpus", "8"});
+  ExpectContains(text, "pp 0: 0-1 2-3 4-5 6-7 | 8-9 10-11 12-13 ... 398-399\n");
+  ExpectContains(text, "over tp 2, inside a node");
+  ExpectContains(text, "reduced over dp 200, across 50 nodes");
+}
+
+// Every key that docs/plan.md promises is there, and the numbers are those of the text.
+TEST_F(PlanCommand, Json) {
+  const std::string text = Run(
+      {Write(kPipeline), "--model_name", "gpt-13b", "--cluster", "reference-study", "--seq-length", "2048", "--json"});
+  EXPECT_EQ(code_, 1);
+  Diagnostics diagnostics;
+  const std::optional<JsonValue> json = ReadJson(text, "plan.json", diagnostics);
+  ASSERT_TRUE(json && !diagnostics.HasErrors()) << diagnostics.Render();
+  const auto at = [&](std::initializer_list<const char*> path) -> const JsonValue& {
+    static const JsonValue kNone;
+    const JsonValue* value = &*json;
+    for (const char* key : path) {
+      const JsonMember* member = value->Find(key);
+      EXPECT_NE(nullptr, member) << key;
+      if (member == nullptr) return kNone;
+      value = &member->value;
+    }
+    return *value;
+  };
+  EXPECT_EQ(1, at({"schema"}).integer);
+  EXPECT_EQ("1", at({"config", "zero_optimization.stage", "value"}).text);
+  EXPECT_EQ(4, at({"ranks", "pipeline"}).integer);
+  EXPECT_EQ(131072, at({"batch", "tokens_per_step"}).integer);
+  EXPECT_EQ(4U, at({"stages"}).elements.size());
+  EXPECT_EQ(4U, at({"memory"}).elements.size());
+  EXPECT_NEAR(131072 / at({"prediction", "step_seconds"}).number, at({"prediction", "tokens_per_second"}).number, 1);
+  EXPECT_EQ("activations", at({"verdict", "largest_class"}).text);
+  EXPECT_FALSE(at({"verdict", "fits"}).boolean);
+  EXPECT_EQ(2, at({"traffic", "gradients", "ranks"}).integer);
+  std::ifstream file(std::string(TRIREME_SOURCE_DIR) + "/docs/plan.md");
+  const std::string documented{std::istreambuf_iterator<char>(file), {}};
+  for (const JsonMember& member : json->members) {
+    EXPECT_NE(std::string::npos, documented.find("`" + member.key + "`"))
+        << member.key << " stands not in docs/plan.md";
+    for (const JsonMember& inner : member.value.members) {
+      if (member.key == "config") break;
+      EXPECT_NE(std::string::npos, documented.find("`" + inner.key + "`")) << member.key << "." << inner.key;
+    }
+  }
 }
 
 }  // namespace
