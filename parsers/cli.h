@@ -108,6 +108,8 @@ struct PlanOptions {
   std::optional<int64_t> num_nodes, num_gpus;  // per node; unset: the cluster's, or 1
   int64_t seq_length = 1024;
   std::optional<double> gpu_memory_gib;  // of one GPU; unset: not compared
+  std::vector<std::string> with;         // "KEY=VALUE": keys of the config set to other values
+  std::string suggest;                   // file for the config of the fastest layout that fits; "": none is looked for
   bool help = false;
 };
 
