@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/plan_request.h"
+#include "engine/cli/plan_suggest.h"
 #include "engine/cli/plan_text.h"
 #include "engine/plan/notes.h"
 
@@ -18,18 +19,22 @@ int RunPlan(Arguments arguments) {
   }
   const Planned planned = PlanRequested(options);
   const std::optional<Verdict> verdict = VerdictOf(options, planned);
+  bool fine = !verdict || verdict->fits;
   if (options.json) {
     fmt::print("{}", PlanJson(planned, verdict));
-  } else {
-    PrintLayout(planned);
-    PrintResolved(planned.config, options.resolved);
-    PrintMemory(planned.plan);
-    PrintTraffic(planned);
-    PrintPrediction(planned);
-    for (const std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node)) Line("warning", note);
-    if (verdict) PrintVerdict(planned, *verdict);
+    return fine ? 0 : ExitCode(ErrorCode::kCheckFailed);
   }
-  return !verdict || verdict->fits ? 0 : ExitCode(ErrorCode::kCheckFailed);
+  PrintLayout(planned);
+  PrintResolved(planned.config, options.resolved);
+  PrintMemory(planned.plan);
+  PrintTraffic(planned);
+  PrintPrediction(planned);
+  for (const std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node)) Line("warning", note);
+  if (verdict) PrintVerdict(planned, *verdict);
+  const PlanAdvice advice{options, planned, verdict ? verdict->device_bytes : 0, arguments};
+  if (!fine) PrintChanges(advice);
+  if (!options.suggest.empty()) fine = PrintSuggestion(advice);
+  return fine ? 0 : ExitCode(ErrorCode::kCheckFailed);
 }
 
 }  // namespace trireme::cli

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
-#include "engine/base/strings.h"
 #include "engine/cli/plan_text.h"
 
 namespace trireme::cli {
@@ -76,13 +75,6 @@ void PrintVerdict(const Planned& planned, const Verdict& verdict) {
     Line("", fmt::format("the {} ranks of a node take {} of the host's {}", planned.ranks_per_node,
                          bytes(verdict.needed_host_bytes), bytes(verdict.host_bytes)));
   }
-  if (verdict.fits) return;
-  std::vector<std::string> ways;
-  if (plan.batch.micro_batch_size > 1)
-    ways.push_back("a smaller train_micro_batch_size_per_gpu with more accumulation");
-  if (plan.zero_stage < 3) ways.push_back(fmt::format("zero_optimization.stage {}", plan.zero_stage + 1));
-  ways.push_back("more ranks");
-  Line("", "try " + Join(ways, ", or "));
 }
 
 }  // namespace trireme::cli

@@ -5,10 +5,32 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/advise/fill.h"
+#include "engine/base/error.h"
 #include "engine/schedule/verify.h"
+#include "parsers/config_source.h"
+#include "parsers/layout_text.h"
 #include "parsers/model_config.h"
 
 namespace trireme::cli {
+
+namespace {
+
+ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden_size) {
+  if (options.with.empty()) {
+    return ParseConfigFile(options.deepspeed_config, options.fill, world_size, hidden_size);
+  }
+  return ParseConfigText(ConfigText(options), options.deepspeed_config, options.fill, world_size, hidden_size);
+}
+
+}  // namespace
+
+std::string ConfigText(const PlanOptions& options) {
+  Diagnostics diagnostics;
+  const std::optional<ConfigSource> source = ReadConfigSource(options.deepspeed_config, diagnostics);
+  diagnostics.ThrowIfErrors();
+  return options.with.empty() ? source->text : WithKeys(source->text, source->name, options.with);
+}
 
 Planned PlanRequested(const PlanOptions& options) {
   Planned planned;
@@ -20,7 +42,7 @@ Planned PlanRequested(const PlanOptions& options) {
   planned.model = ResolveModel(options.model, options.init_from, /*tp_size=*/1, of_model);
   of_model.ThrowIfErrors();
   const int64_t world_size = planned.num_nodes * planned.ranks_per_node;
-  ParseResult parsed = ParseConfigFile(options.deepspeed_config, options.fill, world_size, planned.model.hidden_size);
+  ParseResult parsed = Parse(options, world_size, planned.model.hidden_size);
   if (options.fill.strict) parsed.diagnostics.WarningsAreErrors();
   parsed.diagnostics.ThrowIfErrors();
   for (const Diagnostics* found : {&of_model, &parsed.diagnostics}) {
@@ -45,8 +67,6 @@ Planned PlanRequested(const PlanOptions& options) {
 }
 
 std::optional<Verdict> VerdictOf(const PlanOptions& options, const Planned& planned) {
-  // Of a GPU's memory, what the driver keeps for itself.
-  constexpr double kReservedBytes = 1e9;
   Verdict verdict;
   if (options.gpu_memory_gib) verdict.device_bytes = *options.gpu_memory_gib * 1024 * 1024 * 1024;
   if (verdict.device_bytes <= 0 && planned.cluster) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "engine/plan/plan.h"
 #include "engine/schedule/predict.h"
@@ -35,9 +36,11 @@ struct Verdict {
   bool host_fits = true;
   double host_bytes = 0, needed_host_bytes = 0;
 };
-constexpr double kTightShare = 0.95;  // of what the device leaves
 
 // Against --gpu-memory-gib, else what the cluster's device has; nullopt: neither is known.
 std::optional<Verdict> VerdictOf(const PlanOptions& options, const Planned& planned);
+
+// The config's text, with what --with sets. Throws Error{kConfig} where it cannot be read.
+std::string ConfigText(const PlanOptions& options);
 
 }  // namespace trireme::cli
