@@ -190,7 +190,8 @@ TrafficAccount TrafficOf(const Plan& plan, const CompiledProgram& program) {
           both(&TrafficAccount::tensor_parallel), both(&TrafficAccount::down),   both(&TrafficAccount::up)};
 }
 
-// From here on the arena repeats: a pipeline must have filled up, and its virtual stages need whole groups.
+}  // namespace
+
 int64_t FoldedMicroBatches(const Plan& plan) {
   if (plan.pipeline_schedule == PipelineSchedule::kGPipe && plan.topology.pp_size > 1) {
     return plan.batch.num_micro_batches;
@@ -198,8 +199,6 @@ int64_t FoldedMicroBatches(const Plan& plan) {
   return std::min<int64_t>(plan.batch.num_micro_batches,
                            std::max<int64_t>(kFoldedMicroBatches, 4 * plan.topology.pp_size));
 }
-
-}  // namespace
 
 void AccountMemory(Plan& plan, const std::vector<CompiledProgram>& pp_ranks) {
   plan.memory_of_pp_rank.clear();

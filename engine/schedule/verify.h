@@ -32,6 +32,8 @@ void AccountMemory(Plan& plan, const std::vector<CompiledProgram>& pp_ranks);
 // The same from training programs made here, of as many micro-batches as it takes until the arena repeats: the third at
 // pp 1.
 constexpr int64_t kFoldedMicroBatches = 3;
+int64_t FoldedMicroBatches(
+    const Plan& plan);  // a pipeline must have filled up, and its virtual stages need whole groups
 void AccountMemory(Plan& plan);
 
 }  // namespace trireme

@@ -30,7 +30,7 @@ function(_trireme_install_rpath out lib)
   set(${out} "${_rpath}" PARENT_SCOPE)
 endfunction()
 
-set(_rooms trainer execute model zero optim kernels comm checkpoint data storage schedule plan parsers base)
+set(_rooms trainer execute model zero optim kernels comm checkpoint data storage advise schedule plan parsers base)
 list(TRANSFORM _rooms PREPEND trireme_)
 string(REPLACE ";" "," _whole "${_rooms}")
 file(WRITE ${PROJECT_BINARY_DIR}/shared.cpp "")

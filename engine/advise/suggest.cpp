@@ -1,0 +1,194 @@
+#include "engine/advise/suggest.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <queue>
+#include <utility>
+
+#include "engine/advise/bound.h"
+#include "engine/base/bytes.h"
+#include "engine/base/error.h"
+
+namespace trireme {
+namespace {
+
+// Timelines of every rank are of no use here.
+Prediction Short(Prediction prediction) {
+  prediction.ranks.clear();
+  return prediction;
+}
+
+std::optional<Suggestion> Predicted(const AdviceRequest& request, std::optional<Filled> filled) {
+  if (!filled || !filled->fits) return std::nullopt;
+  Prediction prediction = Short(Predict(filled->plan, request.cluster));
+  return Suggestion{LayoutOf(filled->config), std::move(filled->config), std::move(filled->plan),
+                    std::move(prediction)};
+}
+
+void TakeFaster(std::optional<Suggestion>& best, std::optional<Suggestion> other) {
+  if (other && (!best || other->step_seconds() < best->step_seconds())) best = std::move(other);
+}
+
+bool Recomputes(const Suggestion& suggestion) { return DescribeRecompute(suggestion.plan) != "nothing"; }
+
+// A legal layout on its way through the search: what is known of its step time, and how.
+struct Candidate {
+  enum class Known : uint8_t { kLeast, kKept, kFilled };
+  double seconds = 0;
+  size_t order = 0;  // of equal ones the first to be enumerated
+  Known known = Known::kLeast;
+  size_t index = 0;  // into layouts, or of what is filled
+  bool operator>(const Candidate& other) const {
+    return std::pair(seconds, order) > std::pair(other.seconds, other.order);
+  }
+};
+
+class Search {
+ public:
+  explicit Search(const AdviceRequest& request)
+      : request_(request), layouts_(EnumerateLayouts(request.job, request.ranks_per_node, &advice_.across_nodes)) {}
+
+  // Best first: a candidate that comes out of the queue is dearer than nothing that is still in it.
+  Advice Run() {
+    for (size_t i = 0; i < layouts_.size(); ++i) AddLeast(i);
+    while (!queue_.empty() && advice_.best.size() < request_.wanted) {
+      Candidate candidate = queue_.top();
+      queue_.pop();
+      switch (candidate.known) {
+        case Candidate::Known::kLeast:
+          AddKept(candidate);
+          break;
+        case Candidate::Known::kKept:
+          AddFilled(candidate);
+          break;
+        case Candidate::Known::kFilled:
+          advice_.best.push_back(std::move(filled_[candidate.index]));
+          break;
+      }
+    }
+    advice_.slower = static_cast<int64_t>(queue_.size());
+    return std::move(advice_);
+  }
+
+ private:
+  Config ConfigOf(const Candidate& candidate) const {
+    return WithLayout(request_.job.config, layouts_[candidate.index]);
+  }
+
+  void AddLeast(size_t index) {
+    Candidate candidate{0, index, Candidate::Known::kLeast, index};
+    const std::optional<Plan> plan = PlanShapeOf(request_.job, Kept(ConfigOf(candidate)));
+    if (!plan) return;
+    ++advice_.legal;
+    const bool offloads = request_.fill.may_offload && plan->zero_stage >= 1;
+    if (LeastBytes(*plan, offloads) > request_.fill.limit_bytes) {
+      ++advice_.too_large;
+      return;
+    }
+    candidate.seconds = LeastSeconds(*plan, request_.cluster);
+    queue_.push(candidate);
+  }
+
+  void AddKept(Candidate candidate) {
+    candidate.known = Candidate::Known::kKept;
+    const Plan plan = *PlanShapeOf(request_.job, Kept(ConfigOf(candidate)));
+    candidate.seconds = std::max(candidate.seconds, Predict(plan, request_.cluster).step_seconds);
+    queue_.push(candidate);
+  }
+
+  void AddFilled(Candidate candidate) {
+    std::optional<Suggestion> suggestion = FastestFill(request_, ConfigOf(candidate));
+    if (!suggestion) {
+      ++advice_.too_large;
+      return;
+    }
+    candidate.known = Candidate::Known::kFilled;
+    candidate.seconds = suggestion->step_seconds();
+    candidate.index = filled_.size();
+    filled_.push_back(std::move(*suggestion));
+    queue_.push(candidate);
+  }
+
+  // Nothing made again, nothing offloaded.
+  static Config Kept(Config config) {
+    config.recompute = {};
+    config.recompute.runs = {{Recompute::kNone, 0}};
+    config.zero_optimization.offload_optimizer.device = OffloadDevice::kNone;
+    config.zero_optimization.offload_param.device = OffloadDevice::kNone;
+    return config;
+  }
+
+  const AdviceRequest& request_;
+  Advice advice_;
+  std::vector<Layout> layouts_;
+  std::vector<Suggestion> filled_;
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue_;
+};
+
+}  // namespace
+
+std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config& config) {
+  const Job& job = request.job;
+  Config tried = config;
+  tried.zero_optimization.offload_param.device = OffloadDevice::kNone;
+  std::optional<Suggestion> best = Predicted(request, Fill(job, tried, request.fill));
+  const bool can_offload = request.fill.may_offload && config.zero_optimization.zero_stage >= 1 &&
+                           config.optimizer.type != OptimizerType::kLamb;
+  if (!can_offload || (best && !Recomputes(*best))) return best;
+  // Offloading leaves room for activations: which of the two costs less is the cluster's business.
+  OffloadOptimizerConfig& offload = tried.zero_optimization.offload_optimizer;
+  if (offload.device == OffloadDevice::kNone) offload.device = OffloadDevice::kCpu;
+  for (const double ratio : {1.0, 0.5}) {
+    if (ratio < 1 && tried.zero_optimization.zero_stage != 3) continue;
+    offload.ratio = ratio;
+    TakeFaster(best, Predicted(request, FillRecompute(job, tried, request.fill)));
+  }
+  if (best || tried.zero_optimization.zero_stage != 3) return best;
+  offload.ratio = 1;
+  tried.zero_optimization.offload_param = config.zero_optimization.offload_param;
+  if (tried.zero_optimization.offload_param.device == OffloadDevice::kNone) {
+    tried.zero_optimization.offload_param.device = OffloadDevice::kCpu;
+  }
+  return Predicted(request, FillRecompute(job, tried, request.fill));
+}
+
+Advice Suggest(const AdviceRequest& request) { return Search(request).Run(); }
+
+std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& advice, const Suggestion& of) {
+  const Plan& plan = of.plan;
+  const Topology& t = plan.topology;
+  const Prediction& p = of.prediction;
+  std::vector<std::string> lines;
+  std::string memory = fmt::format("{} of {} on the fullest rank", FormatBytes(plan.memory.total()),
+                                   FormatBytes(request.fill.limit_bytes));
+  if (plan.memory.host.total() > 0) memory += fmt::format(", {} on its host", FormatBytes(plan.memory.host.total()));
+  memory += fmt::format("; recomputed: {}", DescribeRecompute(plan));
+  if (advice.too_large > 0) memory += fmt::format("; {} of {} layouts do not fit", advice.too_large, advice.legal);
+  lines.push_back(memory);
+  std::string topology = t.tp_size == 1 ? "no tensor parallelism"
+                                        : fmt::format("tensor-parallel groups of {} inside nodes of {}", t.tp_size,
+                                                      request.ranks_per_node);
+  const int64_t nodes = (t.world_size() + request.ranks_per_node - 1) / request.ranks_per_node;
+  if (nodes > 1) {
+    topology += t.pp_size > 1 && t.tp_size * t.dp_size >= request.ranks_per_node ? "; pipeline stages across nodes"
+                                                                                 : "; data parallelism across nodes";
+  }
+  if (advice.across_nodes > 0) {
+    topology += fmt::format("; {} grids with groups across nodes left out", advice.across_nodes);
+  }
+  lines.push_back(topology);
+  std::string traffic = fmt::format("a rank sends {} a step", FormatBytes(plan.traffic.total()));
+  traffic += fmt::format("; {:.1f} % of the step waits for it", 100 * p.exposed_share);
+  if (t.pp_size > 1) traffic += fmt::format("; bubble {:.1f} %", 100 * p.bubble);
+  lines.push_back(traffic);
+  std::string speed = fmt::format("{:.4g} s a step, {} tokens/s, MFU {:.1f} %", p.step_seconds,
+                                  FormatCount(static_cast<int64_t>(p.tokens_per_second)), 100 * p.mfu_causal);
+  if (advice.best.size() > 1 && &of == &advice.best.front()) {
+    speed += fmt::format("; the next is {:.1f} % slower", 100 * (advice.best[1].step_seconds() / p.step_seconds - 1));
+  }
+  lines.push_back(speed);
+  return lines;
+}
+
+}  // namespace trireme

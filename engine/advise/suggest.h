@@ -1,0 +1,54 @@
+// Which layouts of a job fit a cluster's devices, and which of them is fastest.
+//   Advice advice = Suggest({job, cluster, ranks_per_node, limit_bytes});  advice.best.front().config
+// Pure, no device.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/advise/fill.h"
+#include "engine/advise/layout.h"
+#include "engine/schedule/predict.h"
+#include "parsers/cluster.h"
+
+namespace trireme {
+
+struct AdviceRequest {
+  Job job;  // its config is the user's
+  Cluster cluster;
+  int64_t ranks_per_node = 1;
+  FillOptions fill;
+  size_t wanted = 5;  // layouts in the answer
+};
+
+// A layout that fits, filled.
+struct Suggestion {
+  Layout layout;
+  Config config;
+  Plan plan;
+  Prediction prediction;  // without its timelines
+  double step_seconds() const { return prediction.step_seconds; }
+};
+
+struct Advice {
+  std::vector<Suggestion> best;  // the fastest first
+  // What was looked at: grids of ranks left out because a tensor-parallel group would span nodes; layouts that are
+  // legal; of them those that cannot fit, whatever is made again or offloaded, and those whose parts alone take longer
+  // than the last of `best`.
+  int64_t across_nodes = 0, legal = 0, too_large = 0, slower = 0;
+};
+
+// Every legal layout (layout.h) is bounded from below: its units' seconds on the cluster, bubble included; then its
+// predicted step with everything kept. Only where the bound is below what is known to fit is it filled and predicted,
+// so that the ranking is that of all of them.
+Advice Suggest(const AdviceRequest& request);
+
+// The fastest way to make one layout fit: least recomputation, or offloading instead of it where that is predicted to
+// take less. nullopt: it cannot fit, or be.
+std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config& config);
+
+// Four lines, in this order: memory, topology, communication, throughput. `own`: of the user's layout, or null.
+std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& advice, const Suggestion& of);
+
+}  // namespace trireme

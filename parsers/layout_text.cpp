@@ -1,0 +1,265 @@
+#include "parsers/layout_text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "parsers/json_tree.h"
+
+namespace trireme {
+namespace {
+
+using Kind = JsonValue::Kind;
+
+JsonValue Number(int64_t number) {
+  JsonValue value;
+  value.kind = Kind::kInteger;
+  value.integer = number;
+  value.text = std::to_string(number);
+  return value;
+}
+
+JsonValue Number(double number) {
+  JsonValue value;
+  value.kind = Kind::kNumber;
+  value.number = number;
+  value.text = fmt::format("{}", number);
+  return value;
+}
+
+JsonValue Text(std::string_view text) {
+  JsonValue value;
+  value.kind = Kind::kText;
+  value.text = text;
+  return value;
+}
+
+JsonValue Boolean(bool boolean) {
+  JsonValue value;
+  value.kind = Kind::kBool;
+  value.boolean = boolean;
+  return value;
+}
+
+JsonMember* Find(JsonValue& object, std::string_view key) {
+  const auto found = std::ranges::find(object.members, key, &JsonMember::key);
+  return found == object.members.end() ? nullptr : &*found;
+}
+
+void Set(JsonValue& object, std::string_view key, JsonValue value) {
+  if (JsonMember* member = Find(object, key)) {
+    member->value = std::move(value);
+  } else {
+    object.members.push_back({std::string(key), 0, 0, std::move(value)});
+  }
+}
+
+void Drop(JsonValue& object, std::initializer_list<std::string_view> keys) {
+  std::erase_if(object.members,
+                [&](const JsonMember& member) { return std::ranges::find(keys, member.key) != keys.end(); });
+}
+
+// The object under a key, made where there is none. A value of another kind gives way: only what means "off" or the old
+// form of a section can stand there.
+JsonValue& Object(JsonValue& object, std::string_view key) {
+  JsonMember* member = Find(object, key);
+  if (member == nullptr) {
+    object.members.push_back({std::string(key), 0, 0, {}});
+    member = &object.members.back();
+  }
+  if (member->value.kind != Kind::kObject) {
+    member->value = {};
+    member->value.kind = Kind::kObject;
+  }
+  return member->value;
+}
+
+void DropIn(JsonValue& object, std::string_view section, std::initializer_list<std::string_view> keys) {
+  if (JsonMember* member = Find(object, section)) Drop(member->value, keys);
+}
+
+void DropIfEmpty(JsonValue& object, std::string_view section) {
+  const JsonMember* member = Find(object, section);
+  if (member != nullptr && member->value.kind == Kind::kObject && member->value.members.empty())
+    Drop(object, {section});
+}
+
+void SetBatch(JsonValue& root, const Config& to) {
+  Set(root, "train_micro_batch_size_per_gpu", Number(to.batch.train_micro_batch_size_per_gpu));
+  Set(root, "gradient_accumulation_steps", Number(to.batch.gradient_accumulation_steps));
+  if (Find(root, "data_parallel_size") != nullptr) Set(root, "data_parallel_size", Number(to.dp_size));
+}
+
+// Each size under its one name (sections/parallel.cpp reads the others).
+void SetSizes(JsonValue& root, const Config& to) {
+  Drop(root, {"model_parallel_size", "model-parallel-size", "pipe_parallel_size", "pipe-parallel-size"});
+  DropIn(root, "tensor_parallel", {"autotp_size", "tp_size"});
+  if (JsonMember* tensor = Find(root, "tensor_parallel")) {
+    for (const char* inner : {"tensor_parallel", "tp"}) {
+      DropIn(tensor->value, inner, {"tp_size"});
+      DropIfEmpty(tensor->value, inner);
+    }
+  }
+  DropIn(root, "pipeline_parallel", {"pp_size", "stages"});
+  // A checkpoint of several layers is what recomputation layer by layer stands instead of.
+  DropIn(root, "pipeline", {"stages", "activation_checkpoint_interval"});
+  DropIn(root, "activation_checkpointing", {"number_checkpoints"});
+  if (to.tensor_parallel.tp_size > 1 || Find(root, "tensor_parallel") != nullptr) {
+    Set(Object(root, "tensor_parallel"), "tp_size", Number(to.tensor_parallel.tp_size));
+  }
+  if (to.pipeline_parallel.pp_size > 1 || Find(root, "pipeline_parallel") != nullptr) {
+    Set(Object(root, "pipeline_parallel"), "pp_size", Number(to.pipeline_parallel.pp_size));
+  }
+}
+
+std::string_view NameOf(OffloadDevice device) {
+  return device == OffloadDevice::kNvme ? "nvme" : device == OffloadDevice::kCpu ? "cpu" : "none";
+}
+
+void SetOffload(JsonValue& zero, const Config& from, const Config& to) {
+  const OffloadOptimizerConfig &before = from.zero_optimization.offload_optimizer,
+                               &after = to.zero_optimization.offload_optimizer;
+  const bool effective = to.zero_optimization.zero_stage >= 1 && after.device != OffloadDevice::kNone;
+  if (!effective) {
+    Drop(zero, {"offload_optimizer", "cpu_offload"});
+  } else if (before.device != after.device || before.ratio != after.ratio) {
+    Drop(zero, {"cpu_offload"});
+    JsonValue& offload = Object(zero, "offload_optimizer");
+    Set(offload, "device", Text(NameOf(after.device)));
+    Drop(offload, {"ratio"});
+    if (after.ratio < 1) Set(offload, "ratio", Number(after.ratio));
+  }
+  const OffloadDevice weights_before = from.zero_optimization.offload_param.device,
+                      weights_after = to.zero_optimization.offload_param.device;
+  if (to.zero_optimization.zero_stage != 3 || weights_after == OffloadDevice::kNone) {
+    Drop(zero, {"offload_param", "cpu_offload_params", "cpu_offload_param"});
+  } else if (weights_before != weights_after) {
+    Drop(zero, {"cpu_offload_params", "cpu_offload_param"});
+    Set(Object(zero, "offload_param"), "device", Text(NameOf(weights_after)));
+  }
+}
+
+void SetZero(JsonValue& root, const Config& from, const Config& to) {
+  const int stage = to.zero_optimization.zero_stage;
+  const JsonMember* section = Find(root, "zero_optimization");
+  if (section == nullptr && stage == 0) return;
+  if (section != nullptr && section->value.kind == Kind::kBool) Drop(root, {"allgather_size"});  // of the old form
+  JsonValue& zero = Object(root, "zero_optimization");
+  Set(zero, "stage", Number(static_cast<int64_t>(stage)));
+  const int64_t gathered = to.zero_optimization.allgather_bucket_size;
+  if ((stage == 1 || stage == 2) && gathered % 2 != 0) Set(zero, "allgather_bucket_size", Number(gathered + 1));
+  const int64_t prefetch = to.zero_optimization.stage3_prefetch_bucket_size;
+  if (stage == 3 && prefetch != from.zero_optimization.stage3_prefetch_bucket_size) {
+    Drop(zero, {"prefetch_bucket_size"});
+    Set(zero, "stage3_prefetch_bucket_size", Number(prefetch));
+  }
+  SetOffload(zero, from, to);
+}
+
+void SetOwn(JsonValue& root, const Config& from, const Config& to) {
+  JsonValue own = Find(root, "trireme") != nullptr ? Object(root, "trireme") : JsonValue{};
+  own.kind = Kind::kObject;
+  if (to.recompute.runs.empty()) {
+    Drop(own, {"recompute"});
+  } else {
+    Set(own, "recompute", Text(RecomputeText(to.recompute.runs)));
+  }
+  const bool split = to.tensor_parallel.sequence_parallel;
+  if (split || Find(own, "sequence_parallel") != nullptr) Set(own, "sequence_parallel", Boolean(split));
+  const PipelineParallelConfig &before = from.pipeline_parallel, &after = to.pipeline_parallel;
+  if (before.virtual_stages != after.virtual_stages) {
+    Set(Object(own, "pipeline"), "virtual_stages", Number(after.virtual_stages));
+  }
+  if (before.schedule != after.schedule) {
+    static constexpr std::string_view kNames[] = {"gpipe", "1f1b", "zero-bubble"};
+    Set(Object(own, "pipeline"), "schedule", Text(kNames[static_cast<size_t>(after.schedule)]));
+  }
+  if (before.partition != after.partition) Set(Object(own, "pipeline"), "partition", Text(after.partition));
+  if (!own.members.empty()) Set(root, "trireme", std::move(own));
+}
+
+void Write(const JsonValue& value, int depth, std::string& out);
+
+template <typename Items, typename WriteItem>
+void WriteList(const Items& items, char open, char close, int depth, std::string& out, WriteItem write) {
+  out += open;
+  for (size_t i = 0; i < items.size(); ++i) {
+    out += fmt::format("{}\n{:{}}", i == 0 ? "" : ",", "", 2 * (depth + 1));
+    write(items[i]);
+  }
+  if (!items.empty()) out += fmt::format("\n{:{}}", "", 2 * depth);
+  out += close;
+}
+
+std::string Escaped(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void Write(const JsonValue& value, int depth, std::string& out) {
+  const bool short_list =
+      value.kind == Kind::kArray && std::ranges::none_of(value.elements, [](const JsonValue& element) {
+        return element.kind == Kind::kArray || element.kind == Kind::kObject;
+      });
+  switch (value.kind) {
+    case Kind::kNull:
+      out += "null";
+      return;
+    case Kind::kBool:
+      out += value.boolean ? "true" : "false";
+      return;
+    case Kind::kInteger:
+    case Kind::kNumber:
+      out += value.text;
+      return;
+    case Kind::kText:
+      out += Escaped(value.text);
+      return;
+    case Kind::kArray:
+      if (short_list) {
+        out += '[';
+        for (size_t i = 0; i < value.elements.size(); ++i) {
+          if (i > 0) out += ", ";
+          Write(value.elements[i], depth, out);
+        }
+        out += ']';
+        return;
+      }
+      return WriteList(value.elements, '[', ']', depth, out,
+                       [&](const JsonValue& element) { Write(element, depth + 1, out); });
+    case Kind::kObject:
+      return WriteList(value.members, '{', '}', depth, out, [&](const JsonMember& member) {
+        out += Escaped(member.key) + ": ";
+        Write(member.value, depth + 1, out);
+      });
+  }
+}
+
+}  // namespace
+
+std::string RecomputeText(const std::vector<RecomputeRun>& runs) {
+  static constexpr std::string_view kPolicies[] = {"keep", "cheap", "full"};
+  std::string text;
+  for (const RecomputeRun& run : runs) {
+    text += fmt::format("{}{}", text.empty() ? "" : ",", kPolicies[static_cast<size_t>(run.policy)]);
+    if (run.layers > 0) text += fmt::format(":{}", run.layers);
+  }
+  return text;
+}
+
+std::string WithLayoutKeys(std::string_view text, const std::string& name, const Config& from, const Config& to) {
+  Diagnostics diagnostics;
+  std::optional<JsonValue> root = ReadJson(text, name, diagnostics);
+  TRIREME_CHECK(root && root->kind == Kind::kObject, "the text was parsed before");
+  SetBatch(*root, to);
+  SetSizes(*root, to);
+  SetZero(*root, from, to);
+  SetOwn(*root, from, to);
+  std::string out;
+  Write(*root, 0, out);
+  return out + "\n";
+}
+
+}  // namespace trireme

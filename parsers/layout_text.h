@@ -1,0 +1,22 @@
+// A config's text with another layout in it: the counterpart of ParseConfigText for the keys that say where the parts
+// of a job run.
+//   std::string text = WithLayoutKeys(ReadFile(path), path, config, suggested);
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "parsers/config.h"
+
+namespace trireme {
+
+// JSON, indented by two. `from` is what `text` parses to, without errors. Of `to` the layout is written: micro-batch
+// size and accumulation, sizes of tensor and pipeline parallelism, the ZeRO stage, what is offloaded, the prefetch size
+// of stage 3, recomputation and sequence parallelism. Numbers are written where `text` had "auto" or nothing, so that
+// no flag has to fill them; other names of these keys go. Everything else, train_batch_size included, stays as the user
+// wrote it, in its order; comments go.
+std::string WithLayoutKeys(std::string_view text, const std::string& name, const Config& from, const Config& to);
+
+// trireme.recompute: "keep", "cheap", "full:8,cheap:4,keep:20".
+std::string RecomputeText(const std::vector<RecomputeRun>& runs);
+
+}  // namespace trireme
