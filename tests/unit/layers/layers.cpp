@@ -21,10 +21,12 @@ const std::map<std::string, Rooms>& Arrows() {
         {"launcher", {"parsers"}},
         {"engine/plan", {"parsers"}},
         {"engine/schedule", {"engine/plan", "parsers"}},
+        {"engine/advise", {"parsers", "engine/plan", "engine/schedule"}},
         {"engine/data", {"engine/plan"}},
         {"checkpoint", {"engine/plan"}},
         {"engine/storage", {"parsers"}},
-        {"engine/cli:trireme", {"parsers", "launcher", "engine/plan", "engine/schedule", "engine/data", "checkpoint"}},
+        {"engine/cli:trireme",
+         {"parsers", "launcher", "engine/plan", "engine/schedule", "engine/advise", "engine/data", "checkpoint"}},
     };
     std::map<std::string, Rooms> above = {
         {"engine/kernels", {}},
@@ -35,10 +37,10 @@ const std::map<std::string, Rooms>& Arrows() {
         {"engine/execute", {"engine/model", "engine/zero", "engine/kernels", "engine/comm"}},
         {"engine/trainer",
          {"engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels", "engine/comm",
-          "engine/data", "checkpoint", "engine/storage"}},
+          "engine/data", "checkpoint", "engine/storage", "engine/advise"}},
         {"engine/cli:trireme-engine",
          {"engine/trainer", "engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels",
-          "engine/comm", "engine/data", "checkpoint", "launcher", "engine/cli:trireme"}},
+          "engine/comm", "engine/data", "checkpoint", "launcher", "engine/cli:trireme", "engine/advise"}},
     };
     std::map<std::string, Rooms> all = below;
     for (auto& [room, targets] : above) {
@@ -52,8 +54,8 @@ const std::map<std::string, Rooms>& Arrows() {
 }
 
 const Rooms& RoomsBelowTheLine() {
-  static const Rooms below = {"engine/base", "parsers",    "launcher",       "engine/plan",       "engine/schedule",
-                              "engine/data", "checkpoint", "engine/storage", "engine/cli:trireme"};
+  static const Rooms below = {"engine/base",   "parsers",     "launcher",   "engine/plan",    "engine/schedule",
+                              "engine/advise", "engine/data", "checkpoint", "engine/storage", "engine/cli:trireme"};
   return below;
 }
 
