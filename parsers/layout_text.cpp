@@ -77,41 +77,87 @@ JsonValue& Object(JsonValue& object, std::string_view key) {
   return member->value;
 }
 
-void DropIn(JsonValue& object, std::string_view section, std::initializer_list<std::string_view> keys) {
-  if (JsonMember* member = Find(object, section)) Drop(member->value, keys);
+// "a.b.c" -> the object a.b, and c; null where a or a.b is no object.
+std::pair<JsonValue*, std::string_view> Place(JsonValue& root, std::string_view path, bool make) {
+  JsonValue* object = &root;
+  for (size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    const std::string_view key = path.substr(0, dot);
+    path.remove_prefix(dot + 1);
+    if (make) {
+      object = &Object(*object, key);
+      continue;
+    }
+    JsonMember* member = Find(*object, key);
+    if (member == nullptr || member->value.kind != Kind::kObject) return {nullptr, path};
+    object = &member->value;
+  }
+  return {object, path};
 }
 
-void DropIfEmpty(JsonValue& object, std::string_view section) {
-  const JsonMember* member = Find(object, section);
-  if (member != nullptr && member->value.kind == Kind::kObject && member->value.members.empty())
-    Drop(object, {section});
+void DropPath(JsonValue& root, std::string_view path) {
+  const auto [object, key] = Place(root, path, /*make=*/false);
+  if (object != nullptr) Drop(*object, {key});
+}
+
+void DropIfEmpty(JsonValue& root, std::string_view path) {
+  const auto [object, key] = Place(root, path, /*make=*/false);
+  const JsonMember* member = object == nullptr ? nullptr : Find(*object, key);
+  if (member != nullptr && member->value.kind == Kind::kObject && member->value.members.empty()) Drop(*object, {key});
+}
+
+// What stands in a key's way: its other spellings (sections/ read them), and what says something else about the same.
+struct Displaced {
+  std::string_view key, by;
+};
+constexpr Displaced kDisplaced[] = {
+    {"data_parallel_size", "tensor_parallel.tp_size"},
+    {"data_parallel_size", "pipeline_parallel.pp_size"},
+    {"model_parallel_size", "tensor_parallel.tp_size"},
+    {"model-parallel-size", "tensor_parallel.tp_size"},
+    {"tensor_parallel.autotp_size", "tensor_parallel.tp_size"},
+    {"tensor_parallel.tensor_parallel.tp_size", "tensor_parallel.tp_size"},
+    {"tensor_parallel.tp.tp_size", "tensor_parallel.tp_size"},
+    {"pipe_parallel_size", "pipeline_parallel.pp_size"},
+    {"pipe-parallel-size", "pipeline_parallel.pp_size"},
+    {"pipeline.stages", "pipeline_parallel.pp_size"},
+    {"pipeline_parallel.stages", "pipeline_parallel.pp_size"},
+    {"pipeline.activation_checkpoint_interval", "trireme.recompute"},
+    {"activation_checkpointing.number_checkpoints", "trireme.recompute"},
+    {"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"},
+    {"zero_optimization.cpu_offload_params", "zero_optimization.offload_param"},
+    {"zero_optimization.cpu_offload_param", "zero_optimization.offload_param"},
+    {"zero_optimization.prefetch_bucket_size", "zero_optimization.stage3_prefetch_bucket_size"},
+};
+
+void Displace(JsonValue& root, std::string_view key) {
+  for (const Displaced& displaced : kDisplaced) {
+    if (key == displaced.by || (key.starts_with(displaced.by) && key[displaced.by.size()] == '.')) {
+      DropPath(root, displaced.key);
+    }
+  }
+  for (const char* inner : {"tensor_parallel.tensor_parallel", "tensor_parallel.tp"}) DropIfEmpty(root, inner);
+}
+
+void SetPath(JsonValue& root, std::string_view path, JsonValue value) {
+  Displace(root, path);
+  const auto [object, key] = Place(root, path, /*make=*/true);
+  Set(*object, key, std::move(value));
 }
 
 void SetBatch(JsonValue& root, const Config& to) {
   Set(root, "train_micro_batch_size_per_gpu", Number(to.batch.train_micro_batch_size_per_gpu));
   Set(root, "gradient_accumulation_steps", Number(to.batch.gradient_accumulation_steps));
-  if (Find(root, "data_parallel_size") != nullptr) Set(root, "data_parallel_size", Number(to.dp_size));
 }
 
-// Each size under its one name (sections/parallel.cpp reads the others).
 void SetSizes(JsonValue& root, const Config& to) {
-  Drop(root, {"model_parallel_size", "model-parallel-size", "pipe_parallel_size", "pipe-parallel-size"});
-  DropIn(root, "tensor_parallel", {"autotp_size", "tp_size"});
-  if (JsonMember* tensor = Find(root, "tensor_parallel")) {
-    for (const char* inner : {"tensor_parallel", "tp"}) {
-      DropIn(tensor->value, inner, {"tp_size"});
-      DropIfEmpty(tensor->value, inner);
-    }
-  }
-  DropIn(root, "pipeline_parallel", {"pp_size", "stages"});
-  // A checkpoint of several layers is what recomputation layer by layer stands instead of.
-  DropIn(root, "pipeline", {"stages", "activation_checkpoint_interval"});
-  DropIn(root, "activation_checkpointing", {"number_checkpoints"});
-  if (to.tensor_parallel.tp_size > 1 || Find(root, "tensor_parallel") != nullptr) {
-    Set(Object(root, "tensor_parallel"), "tp_size", Number(to.tensor_parallel.tp_size));
-  }
-  if (to.pipeline_parallel.pp_size > 1 || Find(root, "pipeline_parallel") != nullptr) {
-    Set(Object(root, "pipeline_parallel"), "pp_size", Number(to.pipeline_parallel.pp_size));
+  const struct {
+    std::string_view section, key;
+    int64_t size;
+  } sizes[] = {{"tensor_parallel", "tensor_parallel.tp_size", to.tensor_parallel.tp_size},
+               {"pipeline_parallel", "pipeline_parallel.pp_size", to.pipeline_parallel.pp_size}};
+  for (const auto& [section, key, size] : sizes) {
+    Displace(root, key);
+    if (size > 1 || Find(root, section) != nullptr) SetPath(root, key, Number(size));
   }
 }
 
@@ -119,26 +165,24 @@ std::string_view NameOf(OffloadDevice device) {
   return device == OffloadDevice::kNvme ? "nvme" : device == OffloadDevice::kCpu ? "cpu" : "none";
 }
 
-void SetOffload(JsonValue& zero, const Config& from, const Config& to) {
+void SetOffload(JsonValue& root, const Config& from, const Config& to) {
   const OffloadOptimizerConfig &before = from.zero_optimization.offload_optimizer,
                                &after = to.zero_optimization.offload_optimizer;
-  const bool effective = to.zero_optimization.zero_stage >= 1 && after.device != OffloadDevice::kNone;
-  if (!effective) {
-    Drop(zero, {"offload_optimizer", "cpu_offload"});
+  const std::string optimizer = "zero_optimization.offload_optimizer", weights = "zero_optimization.offload_param";
+  if (to.zero_optimization.zero_stage == 0 || after.device == OffloadDevice::kNone) {
+    Displace(root, optimizer);
+    DropPath(root, optimizer);
   } else if (before.device != after.device || before.ratio != after.ratio) {
-    Drop(zero, {"cpu_offload"});
-    JsonValue& offload = Object(zero, "offload_optimizer");
-    Set(offload, "device", Text(NameOf(after.device)));
-    Drop(offload, {"ratio"});
-    if (after.ratio < 1) Set(offload, "ratio", Number(after.ratio));
+    SetPath(root, optimizer + ".device", Text(NameOf(after.device)));
+    DropPath(root, optimizer + ".ratio");
+    if (after.ratio < 1) SetPath(root, optimizer + ".ratio", Number(after.ratio));
   }
-  const OffloadDevice weights_before = from.zero_optimization.offload_param.device,
-                      weights_after = to.zero_optimization.offload_param.device;
-  if (to.zero_optimization.zero_stage != 3 || weights_after == OffloadDevice::kNone) {
-    Drop(zero, {"offload_param", "cpu_offload_params", "cpu_offload_param"});
-  } else if (weights_before != weights_after) {
-    Drop(zero, {"cpu_offload_params", "cpu_offload_param"});
-    Set(Object(zero, "offload_param"), "device", Text(NameOf(weights_after)));
+  const OffloadDevice device = to.zero_optimization.offload_param.device;
+  if (to.zero_optimization.zero_stage != 3 || device == OffloadDevice::kNone) {
+    Displace(root, weights);
+    DropPath(root, weights);
+  } else if (from.zero_optimization.offload_param.device != device) {
+    SetPath(root, weights + ".device", Text(NameOf(device)));
   }
 }
 
@@ -153,13 +197,13 @@ void SetZero(JsonValue& root, const Config& from, const Config& to) {
   if ((stage == 1 || stage == 2) && gathered % 2 != 0) Set(zero, "allgather_bucket_size", Number(gathered + 1));
   const int64_t prefetch = to.zero_optimization.stage3_prefetch_bucket_size;
   if (stage == 3 && prefetch != from.zero_optimization.stage3_prefetch_bucket_size) {
-    Drop(zero, {"prefetch_bucket_size"});
-    Set(zero, "stage3_prefetch_bucket_size", Number(prefetch));
+    SetPath(root, "zero_optimization.stage3_prefetch_bucket_size", Number(prefetch));
   }
-  SetOffload(zero, from, to);
+  SetOffload(root, from, to);
 }
 
 void SetOwn(JsonValue& root, const Config& from, const Config& to) {
+  Displace(root, "trireme.recompute");
   JsonValue own = Find(root, "trireme") != nullptr ? Object(root, "trireme") : JsonValue{};
   own.kind = Kind::kObject;
   if (to.recompute.runs.empty()) {
@@ -247,6 +291,28 @@ std::string RecomputeText(const std::vector<RecomputeRun>& runs) {
     if (run.layers > 0) text += fmt::format(":{}", run.layers);
   }
   return text;
+}
+
+std::string WithKeys(std::string_view text, const std::string& name, std::span<const std::string> assignments) {
+  Diagnostics diagnostics;
+  std::optional<JsonValue> root = ReadJson(text, name, diagnostics);
+  if (!root || root->kind != Kind::kObject) return std::string(text);  // what is wrong with it is the parser's to say
+  for (const std::string& assignment : assignments) {
+    const size_t equals = assignment.find('=');
+    Diagnostics of_value;
+    std::optional<JsonValue> read;
+    if (equals != std::string::npos && equals > 0 && equals + 1 < assignment.size()) {
+      read = ReadJson("value: " + assignment.substr(equals + 1) + "\n", "--with", of_value);
+    }
+    if (!read || of_value.HasErrors() || read->members.size() != 1) {
+      throw Error(ErrorCode::kUsage, "USE002", fmt::format("{} is no key with its value", Quoted(assignment)), "--with",
+                  "write for example --with zero_optimization.stage=2");
+    }
+    SetPath(*root, std::string_view(assignment).substr(0, equals), std::move(read->members.front().value));
+  }
+  std::string out;
+  Write(*root, 0, out);
+  return out + "\n";
 }
 
 std::string WithLayoutKeys(std::string_view text, const std::string& name, const Config& from, const Config& to) {

@@ -2,6 +2,7 @@
 // of a job run.
 //   std::string text = WithLayoutKeys(ReadFile(path), path, config, suggested);
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,11 @@ namespace trireme {
 // no flag has to fill them; other names of these keys go. Everything else, train_batch_size included, stays as the user
 // wrote it, in its order; comments go.
 std::string WithLayoutKeys(std::string_view text, const std::string& name, const Config& from, const Config& to);
+
+// `text` with some keys set to other values: "zero_optimization.stage=2", "trireme.recompute=cheap"; values as a config
+// file writes them. Other names of a key, and what says something else about the same, go. A text that is no object is
+// returned as it is. Throws Error{kUsage, USE002} for what is no assignment.
+std::string WithKeys(std::string_view text, const std::string& name, std::span<const std::string> assignments);
 
 // trireme.recompute: "keep", "cheap", "full:8,cheap:4,keep:20".
 std::string RecomputeText(const std::vector<RecomputeRun>& runs);

@@ -198,11 +198,6 @@ void DeepenPrefetch(const Job& job, const FillOptions& options, const std::vecto
   }
 }
 
-bool CanOffload(const Job& job, const Config& config, const FillOptions& options) {
-  return options.may_offload && config.zero_optimization.zero_stage >= 1 &&
-         job.config.optimizer.type != OptimizerType::kLamb;
-}
-
 void SetRatio(Config& config, const OffloadOptimizerConfig& own, double ratio) {
   OffloadOptimizerConfig& offload = config.zero_optimization.offload_optimizer;
   offload = own;
@@ -215,6 +210,11 @@ void SetRatio(Config& config, const OffloadOptimizerConfig& own, double ratio) {
 
 int64_t MemoryLimit(double device_bytes) {
   return static_cast<int64_t>(std::max(0.0, kTightShare * (device_bytes - kReservedBytes)));
+}
+
+bool CanOffloadOptimizer(const Config& config, const FillOptions& options) {
+  return options.may_offload && config.zero_optimization.zero_stage >= 1 &&
+         config.optimizer.type != OptimizerType::kLamb;
 }
 
 int UnitsOfLargestStage(const Plan& plan) {
@@ -260,7 +260,7 @@ std::optional<Filled> Fill(const Job& job, const Config& config, const FillOptio
     return FillRecompute(job, tried, options);
   };
   std::optional<Filled> filled = with_ratio(0);
-  if (!filled->fits && CanOffload(job, config, options)) {
+  if (!filled->fits && CanOffloadOptimizer(config, options)) {
     // With everything made again, the fewest units on the host that fit; then what is left free keeps activations.
     Config least = filled->config;
     const auto bytes = [&](int units) {

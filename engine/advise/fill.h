@@ -41,6 +41,9 @@ std::optional<Filled> Fill(const Job& job, const Config& config, const FillOptio
 std::optional<Filled> FillRecompute(const Job& job, const Config& config, const FillOptions& options,
                                     std::string* why = nullptr);
 
+// From ZeRO 1 on, and not Lamb, whose halves of an update meet norms of whole tensors between them.
+bool CanOffloadOptimizer(const Config& config, const FillOptions& options);
+
 // offload_optimizer.ratio that moves the states of the last `units` units of a stage (0: none, the most: all).
 double RatioOfUnits(const Plan& plan, int units);
 int UnitsOfLargestStage(const Plan& plan);

@@ -133,9 +133,7 @@ std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config
   Config tried = config;
   tried.zero_optimization.offload_param.device = OffloadDevice::kNone;
   std::optional<Suggestion> best = Predicted(request, Fill(job, tried, request.fill));
-  const bool can_offload = request.fill.may_offload && config.zero_optimization.zero_stage >= 1 &&
-                           config.optimizer.type != OptimizerType::kLamb;
-  if (!can_offload || (best && !Recomputes(*best))) return best;
+  if (!CanOffloadOptimizer(config, request.fill) || (best && !Recomputes(*best))) return best;
   // Offloading leaves room for activations: which of the two costs less is the cluster's business.
   OffloadOptimizerConfig& offload = tried.zero_optimization.offload_optimizer;
   if (offload.device == OffloadDevice::kNone) offload.device = OffloadDevice::kCpu;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "config_testing.h"
+#include "engine/base/error.h"
 #include "engine/base/file.h"
 
 namespace trireme {
@@ -130,8 +131,8 @@ TEST(LayoutText, OtherSpellingsOfTheKeysGo) {
                            "\"cpu_checkpointing\": true", "\"train_batch_size\": 64"}) {
     EXPECT_TRUE(Contains(written, kept)) << kept << "\n" << written;
   }
-  for (const char* gone : {"autotp_size", "model_parallel_size", "pipe-parallel-size", "number_checkpoints", "steps\": \"auto\"",
-                           "cpu_offload\"", "activation_checkpoint_interval"}) {
+  for (const char* gone : {"autotp_size", "model_parallel_size", "pipe-parallel-size", "number_checkpoints",
+                           "steps\": \"auto\"", "cpu_offload\"", "activation_checkpoint_interval"}) {
     EXPECT_FALSE(Contains(written, gone)) << gone << "\n" << written;
   }
 }
@@ -150,6 +151,24 @@ TEST(LayoutText, WhatIsNotThereIsNotAdded) {
       "{\n  \"train_batch_size\": 8,\n  \"train_micro_batch_size_per_gpu\": 1,\n  \"gradient_accumulation_steps\": "
       "1\n}\n",
       WithLayoutKeys(text, "ds.json", to, to));
+}
+
+TEST(LayoutText, KeysCanBeSetOneByOne) {
+  const std::string text = R"({"train_batch_size": 64, "autotp": 1, "tensor_parallel": {"autotp_size": 2}, // tp
+      "pipeline": {"activation_checkpoint_interval": 4}, "zero_optimization": {"cpu_offload": true, "stage": 2}})";
+  const std::vector<std::string> keys = {"tensor_parallel.tp_size=4", "trireme.recompute=full:3,cheap:2",
+                                         "zero_optimization.offload_optimizer.device=cpu", "zero_optimization.stage=3",
+                                         "zero_optimization.offload_optimizer.ratio=0.25"};
+  const ParseResult parsed = Parse(WithKeys(text, "ds.json", keys), 8);
+  ASSERT_FALSE(parsed.diagnostics.HasErrors()) << parsed.diagnostics.Render();
+  EXPECT_EQ(4, parsed.config.tensor_parallel.tp_size);
+  EXPECT_EQ((std::vector<RecomputeRun>{{Recompute::kFull, 3}, {Recompute::kCheap, 2}}), parsed.config.recompute.runs);
+  EXPECT_EQ(3, parsed.config.zero_optimization.zero_stage);
+  EXPECT_EQ(0.25, parsed.config.zero_optimization.offload_optimizer.ratio);
+  EXPECT_EQ("[1", WithKeys("[1", "ds.json", keys)) << "the parser says what is wrong";
+  for (const char* wrong : {"stage", "=1", "zero_optimization.stage="}) {
+    EXPECT_THROW(WithKeys(text, "ds.json", std::vector<std::string>{wrong}), Error) << wrong;
+  }
 }
 
 // Whatever loads on eight ranks, of what people wrote.
