@@ -154,6 +154,10 @@ struct PlanTable {
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
     set.Add("resolved", "show every value that the config resolves to, not only those that say something", o.resolved);
+    set.AddHeading("Other layouts:");
+    set.Add("with", "KEY=VALUE...", "the config with other values, as zero_optimization.stage=2", o.with);
+    set.Add("suggest", "OUT.json", "ranks the layouts that fit by predicted throughput, writes the config of the first",
+            o.suggest);
     AddActivations(set, o.fill, o.activations);
     AddFill(set, o.fill);
     set.Add("help", "this text", o.help);
@@ -335,6 +339,10 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   o.deepspeed_config = flag.empty() ? table.positional : flag;
   if (o.deepspeed_config.empty()) {
     Fail("USE003", "the config is missing", "", "write trireme plan ds_config.json --model_name gpt-1.3b");
+  }
+  if (!o.suggest.empty() && o.cluster.empty()) {
+    Fail("USE003", "no cluster: which layout is fastest depends on the machine", "--suggest",
+         "name it with --cluster; a wrong name lists those that are described");
   }
   o.fill.for_plan = true;
   AtLeast(o.num_nodes.value_or(1), 1, "--num_nodes");

@@ -109,6 +109,8 @@ struct PlanOptions {
   int64_t seq_length = 1024;
   std::optional<double> gpu_memory_gib;  // of one GPU; unset: not compared
   bool resolved = false;                 // show every resolved value, defaults too
+  std::vector<std::string> with;         // "KEY=VALUE": keys of the config set to other values
+  std::string suggest;                   // file for the config of the fastest layout that fits; "": none is looked for
   bool help = false;
 };
 

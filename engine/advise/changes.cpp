@@ -173,9 +173,8 @@ std::vector<Change> CheapestChanges(const Job& job, const FillOptions& options, 
 }
 
 std::string WithFlags(const Change& change) {
-  std::string text;
-  for (const auto& [key, value] : change.keys)
-    text += fmt::format("{}--with {}={}", text.empty() ? "" : " ", key, value);
+  std::string text = "--with";
+  for (const auto& [key, value] : change.keys) text += fmt::format(" {}={}", key, value);
   return text;
 }
 

@@ -16,7 +16,7 @@ namespace trireme {
 
 struct Change {
   std::string what;  // "train_micro_batch_size_per_gpu 4 -> 2 (accumulation 16)"
-  // Keys of the config with their new values, as `plan --with KEY=VALUE` takes them.
+  // Keys of the config with their new values, as `plan --with KEY=VALUE...` takes them.
   std::vector<std::pair<std::string, std::string>> keys;
   Config config;
   Plan plan;                         // with its memory, which is within the limit

@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/plan_request.h"
+#include "engine/cli/plan_suggest.h"
 #include "engine/cli/plan_text.h"
 #include "engine/plan/notes.h"
 
@@ -24,8 +25,11 @@ int RunPlan(Arguments arguments) {
   PrintPrediction(planned);
   for (const std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node)) Line("warning", note);
   const double memory = MemoryOfDevice(options, planned);
-  if (memory <= 0) return 0;
-  return PrintVerdict(planned.plan, memory) ? 0 : ExitCode(ErrorCode::kCheckFailed);
+  const bool fits = memory <= 0 || PrintVerdict(planned.plan, memory);
+  const PlanAdvice advice{options, planned, memory, arguments};
+  if (!fits) PrintChanges(advice);
+  const bool fine = options.suggest.empty() ? fits : PrintSuggestion(advice);
+  return fine ? 0 : ExitCode(ErrorCode::kCheckFailed);
 }
 
 }  // namespace trireme::cli

@@ -8,17 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "engine/advise/fill.h"
 #include "engine/base/bytes.h"
-#include "engine/base/strings.h"
 #include "engine/cli/plan_text.h"
 
 namespace trireme::cli {
 namespace {
-
-// Of a GPU's memory, what the driver, the libraries and their own scratch take; a plan above 95 % of the rest is called
-// tight.
-constexpr double kReservedBytes = 1e9;
-constexpr double kTightShare = 0.95;
 
 void MemoryRow(std::string_view name, int64_t bytes, std::string_view how) {
   if (bytes > 0) fmt::print("  {:<16}{:>12}  {}\n", name, FormatBytes(bytes), how);
@@ -77,14 +72,7 @@ bool PrintVerdict(const Plan& plan, double memory_bytes) {
                                                                     : "fits";
   Line("verdict", fmt::format("{}: {} of the {} that {:g} GiB leave", verdict, FormatBytes(plan.memory.total()),
                               FormatBytes(static_cast<int64_t>(std::max(capacity, 0.0))), memory_bytes / (1 << 30)));
-  if (total <= capacity) return true;
-  std::vector<std::string> ways;
-  if (plan.batch.micro_batch_size > 1)
-    ways.push_back("a smaller train_micro_batch_size_per_gpu with more accumulation");
-  if (plan.zero_stage < 3) ways.push_back(fmt::format("zero_optimization.stage {}", plan.zero_stage + 1));
-  ways.push_back("more ranks");
-  Line("", "try " + Join(ways, ", or "));
-  return false;
+  return total <= capacity;
 }
 
 }  // namespace trireme::cli

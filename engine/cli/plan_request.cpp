@@ -4,10 +4,29 @@
 
 #include <cstdio>
 
+#include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/schedule/verify.h"
+#include "parsers/layout_text.h"
 #include "parsers/model_config.h"
 
 namespace trireme::cli {
+
+namespace {
+
+ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden_size) {
+  if (options.with.empty()) {
+    return ParseConfigFile(options.deepspeed_config, options.fill, world_size, hidden_size);
+  }
+  return ParseConfigText(ConfigText(options), options.deepspeed_config, options.fill, world_size, hidden_size);
+}
+
+}  // namespace
+
+std::string ConfigText(const PlanOptions& options) {
+  const std::string text = ReadFile(options.deepspeed_config, ErrorCode::kConfig);
+  return options.with.empty() ? text : WithKeys(text, options.deepspeed_config, options.with);
+}
 
 Planned PlanRequested(const PlanOptions& options) {
   Planned planned;
@@ -19,7 +38,7 @@ Planned PlanRequested(const PlanOptions& options) {
   planned.model = ResolveModel(options.model, options.init_from, /*tp_size=*/1, of_model);
   of_model.ThrowIfErrors();
   const int64_t world_size = planned.num_nodes * planned.ranks_per_node;
-  ParseResult parsed = ParseConfigFile(options.deepspeed_config, options.fill, world_size, planned.model.hidden_size);
+  ParseResult parsed = Parse(options, world_size, planned.model.hidden_size);
   if (options.fill.strict) parsed.diagnostics.WarningsAreErrors();
   parsed.diagnostics.ThrowIfErrors();
   for (const Diagnostics* found : {&of_model, &parsed.diagnostics}) {

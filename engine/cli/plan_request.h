@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "engine/plan/plan.h"
 #include "engine/schedule/predict.h"
@@ -25,6 +26,9 @@ struct Planned {
 };
 
 Planned PlanRequested(const PlanOptions& options);
+
+// The config's text, with what --with sets. Throws Error{kConfig} where it cannot be read.
+std::string ConfigText(const PlanOptions& options);
 
 // Bytes of one device to compare with: --gpu-memory-gib, else what the cluster's device has; 0: not known.
 double MemoryOfDevice(const PlanOptions& options, const Planned& planned);

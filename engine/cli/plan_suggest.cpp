@@ -1,0 +1,132 @@
+#include "engine/cli/plan_suggest.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/advise/changes.h"
+#include "engine/advise/suggest.h"
+#include "engine/base/bytes.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+#include "engine/cli/plan_text.h"
+#include "parsers/layout_text.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr size_t kChangesShown = 2, kLayoutsShown = 5;
+// Of a host's memory, what ranks may take for what is offloaded.
+constexpr double kHostShare = 0.9;
+
+Job JobOf(const Planned& planned) { return {planned.config, planned.model, planned.inputs}; }
+
+FillOptions FillOf(const PlanAdvice& advice) {
+  FillOptions fill;
+  fill.limit_bytes = MemoryLimit(advice.memory_bytes);
+  const std::optional<Cluster>& cluster = advice.planned.cluster;
+  if (!cluster) return fill;
+  fill.may_offload = cluster->device.kind == DeviceKind::kCuda;
+  if (cluster->host.memory_bytes > 0) {
+    fill.host_limit_bytes = static_cast<int64_t>(kHostShare * static_cast<double>(cluster->host.memory_bytes) /
+                                                 static_cast<double>(advice.planned.ranks_per_node));
+  }
+  return fill;
+}
+
+// Flags that say what a suggested config says: they would contradict it.
+constexpr std::string_view kLayoutFlags[] = {"micro-batch-size",
+                                             "gradient-accumulation-steps",
+                                             "tensor-model-parallel-size",
+                                             "pipeline-model-parallel-size",
+                                             "recompute-granularity",
+                                             "recompute-method",
+                                             "recompute-num-layers",
+                                             "suggest",
+                                             "with"};
+
+std::string NameOf(std::string word) {
+  if (!word.starts_with("--")) return "";
+  word = word.substr(2, word.find('=') - 2);
+  std::ranges::replace(word, '_', '-');
+  return word;
+}
+
+// The command again: with another config, and then without the flags of a layout.
+std::string CommandFor(const PlanAdvice& advice, const std::string& config, bool without_layout) {
+  std::string text = "trireme plan " + config;
+  Arguments words = advice.arguments;
+  for (size_t i = 0; i < words.size();) {
+    const std::string name = NameOf(words[i]);
+    size_t end = i + 1;
+    if (words[i].find('=') == std::string::npos) {
+      while (end < words.size() && !words[end].starts_with("--")) ++end;
+    }
+    const bool layout = std::ranges::find(kLayoutFlags, name) != std::end(kLayoutFlags) || name == "sequence-parallel";
+    const bool drops = name == "suggest" || (without_layout && layout);
+    for (size_t word = i; word < end; ++word) {
+      const bool names_config = words[word] == advice.options.deepspeed_config || name == "deepspeed-config";
+      if (!drops && !names_config) text += " " + words[word];
+    }
+    i = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+void PrintChanges(const PlanAdvice& advice) {
+  const Planned& planned = advice.planned;
+  const std::vector<Change> changes = CheapestChanges(JobOf(planned), FillOf(advice), planned.ranks_per_node,
+                                                      planned.cluster ? &*planned.cluster : nullptr, kChangesShown);
+  if (changes.empty()) {
+    Line("", "no single change of the layout makes it fit: use more ranks, or let --suggest look for another layout");
+    return;
+  }
+  const std::string command = CommandFor(advice, advice.options.deepspeed_config, /*without_layout=*/false);
+  for (const Change& change : changes) {
+    std::string text = fmt::format("would fit: {}: {}", change.what, FormatBytes(change.plan.memory.total()));
+    if (change.step_ratio) text += fmt::format(", {:.2f} x the step time", *change.step_ratio);
+    Line("", text);
+    Line("", fmt::format("  check: {} {}", command, WithFlags(change)));
+  }
+}
+
+bool PrintSuggestion(const PlanAdvice& advice) {
+  const Planned& planned = advice.planned;
+  if (advice.memory_bytes <= 0) {
+    throw Error(ErrorCode::kUsage, "USE003",
+                fmt::format("the memory of a device of {} is not known", planned.cluster->name), "--suggest",
+                "give it with --gpu-memory-gib");
+  }
+  const AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node, FillOf(advice), kLayoutsShown};
+  const Advice found = Suggest(request);
+  if (found.best.empty()) {
+    Line("suggest", fmt::format("none of {} layouts fits: use more ranks, or a smaller model", found.legal));
+    return false;
+  }
+  for (size_t i = 0; i < found.best.size(); ++i) {
+    const Suggestion& s = found.best[i];
+    Line(i == 0 ? "suggest" : "",
+         fmt::format("{}. {}: {:.4g} s a step, {} tokens/s, {}", i + 1, Describe(s.layout, s.plan), s.step_seconds(),
+                     FormatCount(static_cast<int64_t>(s.prediction.tokens_per_second)),
+                     FormatBytes(s.plan.memory.total())));
+  }
+  const Suggestion& winner = found.best.front();
+  static constexpr std::string_view kTitles[] = {"memory", "topology", "communication", "throughput"};
+  const std::vector<std::string> reasons = Reasons(request, found, winner);
+  for (size_t i = 0; i < reasons.size(); ++i) Line("", fmt::format("   {:<14} {}", kTitles[i], reasons[i]));
+  Line("", fmt::format("   this config's layout: {:.2f} x the first one's step time",
+                       planned.prediction->step_seconds / winner.step_seconds()));
+  const std::string text =
+      WithLayoutKeys(ConfigText(advice.options), advice.options.deepspeed_config, planned.config, winner.config);
+  WriteFileDurably(advice.options.suggest, text, ErrorCode::kConfig);
+  Line("", fmt::format("written to {}; check: {}", advice.options.suggest,
+                       CommandFor(advice, advice.options.suggest, /*without_layout=*/true)));
+  return true;
+}
+
+}  // namespace trireme::cli
