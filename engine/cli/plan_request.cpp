@@ -4,9 +4,8 @@
 
 #include <cstdio>
 
-#include "engine/base/error.h"
-#include "engine/base/file.h"
 #include "engine/schedule/verify.h"
+#include "parsers/config_source.h"
 #include "parsers/layout_text.h"
 #include "parsers/model_config.h"
 
@@ -24,8 +23,10 @@ ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden
 }  // namespace
 
 std::string ConfigText(const PlanOptions& options) {
-  const std::string text = ReadFile(options.deepspeed_config, ErrorCode::kConfig);
-  return options.with.empty() ? text : WithKeys(text, options.deepspeed_config, options.with);
+  Diagnostics unread;
+  const std::optional<ConfigSource> source = ReadConfigSource(options.deepspeed_config, unread);
+  unread.ThrowIfErrors();
+  return options.with.empty() ? source->text : WithKeys(source->text, source->name, options.with);
 }
 
 Planned PlanRequested(const PlanOptions& options) {

@@ -48,7 +48,6 @@ TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& co
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);
   in.Read("scale_growth_quirk", c.scale_growth_quirk);
   in.Read("find_bad_value", c.find_bad_value);
-  in.Read("fill", c.fill);
   in.Read("max_skipped_steps", c.max_skipped_steps, AtLeast(1));
   in.Read("check_replicas_every", c.check_replicas_every, AtLeast(0));
   ParsePipeline(in.Section("pipeline", SectionKind::kChecked), config.pipeline_parallel);
