@@ -115,6 +115,9 @@ struct TrainTable {
     AddActivations(set, o.fill, o.activations);
     set.Add("device", "cpu|cuda", "a GPU where there is one if not given", o.device);
     set.Add("oversubscribe", "let ranks share the GPUs there are: for trying layouts, not for speed", o.oversubscribe);
+    set.Add("device-memory-gib", "X", "device memory of each rank; a plan that needs more is refused at the start",
+            o.device_memory_gib);
+    set.Add("host-memory-gib", "X", "host memory of all ranks of a host, instead of what it has", o.host_memory_gib);
     set.Add("local_rank", "N", "accepted as launchers pass it; LOCAL_RANK of the environment decides", o.local_rank);
     set.AddHeading("Checkpoints, evaluation and reports; all intervals count optimizer steps:");
     set.Add("save", "DIR", "where checkpoints go", o.save);

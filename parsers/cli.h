@@ -86,13 +86,15 @@ struct TrainOptions {
   bool no_shuffle = false;              // samples in file order, the whole file for training
   bool decay_all = false;               // weight decay on biases and norms too
   bool deterministic = false;
-  std::vector<int64_t> inject_overflow;    // steps from 0 whose loss is multiplied by 1e38: tests of the loss scaler
-  std::optional<InjectFlag> inject_value;  // tests what follows a value that is not finite
-  std::string device;                      // "cpu", "cuda"; "": a GPU where there is one
-  bool oversubscribe = false;              // ranks share GPUs
-  std::string trace;                       // Chrome trace out
-  std::string log_json;                    // one JSON object per step out
-  int64_t local_rank = -1;                 // -1: not given. Decides nothing: see CheckLocalRank
+  std::vector<int64_t> inject_overflow;     // steps from 0 whose loss is multiplied by 1e38: tests of the loss scaler
+  std::optional<InjectFlag> inject_value;   // tests what follows a value that is not finite
+  std::string device;                       // "cpu", "cuda"; "": a GPU where there is one
+  bool oversubscribe = false;               // ranks share GPUs
+  std::optional<double> device_memory_gib;  // granted to each rank of its device; unset: what is free
+  std::optional<double> host_memory_gib;    // granted to all ranks of a host
+  std::string trace;                        // Chrome trace out
+  std::string log_json;                     // one JSON object per step out
+  int64_t local_rank = -1;                  // -1: not given. Decides nothing: see CheckLocalRank
   bool help = false;
 };
 

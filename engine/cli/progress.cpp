@@ -77,12 +77,17 @@ void Progress::Print(const StepRecord& record) {
 
 void Progress::WriteJson(const StepRecord& record) {
   const StepResult& r = record.result;
+  std::string account;
+  if (record.step + 1 == train_iters_) {
+    account =
+        ", \"account\": " + MemoryToJson(trainer_.planned(), trainer_.MeasureMemory(), trainer_.device().is_cuda());
+  }
   const std::string line = fmt::format(
       "{{\"step\": {}, \"loss\": {}, \"lr\": {}, \"grad_norm\": {}, \"loss_scale\": {}, \"clip\": {}, \"skipped\": {}, "
-      "\"skipped_in_a_row\": {}, \"tokens\": {:.0f}, \"seconds\": {}, \"memory\": {}, \"host_memory\": {}}}\n",
+      "\"skipped_in_a_row\": {}, \"tokens\": {:.0f}, \"seconds\": {}, \"memory\": {}, \"host_memory\": {}{}}}\n",
       record.step, Number(r.loss), Number(record.lr), Number(r.grad_norm), Number(r.loss_scale),
       Number(ClipFactor(r.grad_norm, trainer_.config().gradient_clipping)), r.skipped_steps, trainer_.skips_in_a_row(),
-      r.tokens, Number(record.seconds), PeakMemoryBytes(trainer_.device()), PeakMemoryBytes(at::kCPU));
+      r.tokens, Number(record.seconds), PeakMemoryBytes(trainer_.device()), PeakMemoryBytes(at::kCPU), account);
   if (std::fputs(line.c_str(), json_) < 0 || std::fflush(json_) != 0) {
     throw Error(ErrorCode::kEnvironment, "TRN030", std::string("cannot be written: ") + std::strerror(errno),
                 json_path_, "free space on this file system");

@@ -136,6 +136,8 @@ void CheckRequest(const TrainOptions& options, const RendezvousInfo& place) {
   if (!options.save_hf.empty()) checkpoint::RequireNewFolder(options.save_hf);
 }
 
+int64_t BytesOf(std::optional<double> gib) { return static_cast<int64_t>(gib.value_or(0) * (1 << 30)); }
+
 void PrintStart(const TrainOptions& options, const Trainer& trainer) {
   const Plan& plan = trainer.plan();
   log::Info("trireme {}: {} with {} parameters, {} layers x {}, {} heads, vocabulary {} ({} with padding)", Version(),
@@ -366,6 +368,9 @@ class Run {
     log::Info("trained {} steps, {} in all, {} samples; peak memory {} (planned {})", done - first, done,
               trainer_.consumed_samples(), FormatBytes(PeakMemoryBytes(trainer_.device())),
               FormatBytes(trainer_.planned().total()));
+    const MeasuredMemory measured = trainer_.MeasureMemory();
+    log::Info("memory of rank {}\n{}", trainer_.world().rank,
+              RenderMemory(trainer_.planned(), &measured, trainer_.device().is_cuda()));
     return 0;
   }
 
@@ -411,6 +416,7 @@ int RunTrain(Arguments arguments) {
                                       .value = inject->value}}};
   }
   setup.hidden_dropout = options.activations.hidden_dropout;
+  setup.memory_limits = {BytesOf(options.device_memory_gib), BytesOf(options.host_memory_gib)};
   Trainer trainer(setup, std::move(world));
   return RunOrLeave([&] {
     PrintStart(options, trainer);

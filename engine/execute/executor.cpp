@@ -14,7 +14,7 @@
 #include "engine/execute/bound_program.h"
 #include "engine/execute/tensor_lane.h"
 #include "engine/kernels/kernels.h"
-#include "engine/zero/host_memory.h"
+#include "engine/zero/rank_memory.h"
 
 namespace trireme {
 namespace {
@@ -38,8 +38,10 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
   const Plan& plan = *parts_.plan;
   const at::Device device = parts_.state->device();
   if (parts_.tp != nullptr) tensor_parallel_ = MakeTensorLane(*parts_.tp, device);
-  const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
-  arena_ = at::empty({std::max<int64_t>(1, std::max(train.arena_bytes, eval.arena_bytes))}, bytes);
+  RankMemory& memory = parts_.state->memory();
+  arena_ =
+      memory.OnDevice(MemoryClass::kActivations, std::max<int64_t>(1, std::max(train.arena_bytes, eval.arena_bytes)),
+                      at::kByte, /*zeros=*/false);
   for (const UnitLayout& unit : plan.units) {
     gaps_.emplace_back();
     for (size_t s = 0; s < unit.segments.size(); ++s) {
@@ -48,10 +50,12 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
       if (next > end) gaps_.back().emplace_back(end, next - end);
     }
   }
-  workspace_ = at::empty({std::max<int64_t>(1, WorkspaceBytes(plan, parts_.state->pp_rank()))}, bytes);
+  workspace_ = memory.OnDevice(MemoryClass::kWorkspace,
+                               std::max<int64_t>(1, WorkspaceBytes(plan, parts_.state->pp_rank())), at::kByte,
+                               /*zeros=*/false);
   of_copies_ = at::zeros_like(parts_.state->step_state());
   const int64_t host_bytes = std::max(train.host_arena_bytes, eval.host_arena_bytes);
-  if (host_bytes > 0) host_arena_ = HostFlat(host_bytes, at::kByte, plan.pin_memory && device.is_cuda());
+  if (host_bytes > 0) host_arena_ = memory.OnHost(MemoryClass::kGathered, host_bytes, at::kByte, plan.pin_memory);
   last_use_.resize((static_cast<size_t>(BufferKind::kStepState) + 1) * (plan.units.size() + 1));
   train_ = Bind(std::move(train));
   eval_ = Bind(std::move(eval));

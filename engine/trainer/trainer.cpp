@@ -60,6 +60,9 @@ void RequireSound(const Plan& plan, ProgramKind kind, int own_rank, const Compil
 Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
     : setup_(setup),
       world_(std::move(world)),
+      memory_watch_(world_, setup.memory_limits),
+      memory_(std::make_shared<RankMemory>(world_.device,
+                                           RankMemoryOptions{setup.memory_limits.device_bytes, setup.page_lock})),
       watch_(setup.config, /*speaks=*/world_.rank == 0, [this](double loss_scale) {
         first_bad_value_ =
             FirstBadValue(*executor_, plan_, world_, setup_.modules, pending_.front().inputs, loss_scale);
@@ -82,11 +85,23 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   const VerifyReport mixed = VerifySequence(plan_, {&train, &eval, &eval, &train, &train});
   TRIREME_CHECK(mixed.ok(), mixed.problems.empty() ? "" : mixed.problems.front());
   AccountMemory(plan_);
+  memory_watch_.RequireRoom(plan_, world_, CuresOf);
   if (setup_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
+  Guard([&] { Allocate(std::move(train), std::move(eval)); });
+  BroadcastBuffers(setup_.modules, world_);
+}
+
+Trainer::~Trainer() = default;
+
+std::vector<std::string> Trainer::CuresOf(const Plan& plan, const MemoryShortage& shortage) {
+  return WaysToShrink(plan, shortage.on_host);
+}
+
+void Trainer::Allocate(CompiledProgram train, CompiledProgram eval) {
   const ZeroConfig& zero = setup_.config.zero_optimization;
   const StateFiles files{{zero.offload_optimizer.nvme_path, zero.offload_optimizer.buffer_count, setup_.config.aio},
                          zero.offload_param.nvme_path};
-  state_ = std::make_unique<RankState>(plan_, world_.rank, world_.device, RankState::Use::kTraining, files);
+  state_ = std::make_unique<RankState>(plan_, world_.rank, world_.device, RankState::Use::kTraining, files, memory_);
   kernels::InitStepState(state_->step_state(), InitialLossScale(setup_.config),
                          LossScalingOf(setup_.config).hysteresis);
   updater_ =
@@ -111,10 +126,7 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   parts.before_instruction = setup_.before_instruction;
   executor_ = std::make_unique<Executor>(parts, MakeUnits(plan_, setup_.modules, world_.device), std::move(train),
                                          std::move(eval));
-  BroadcastBuffers(setup_.modules, world_);
 }
-
-Trainer::~Trainer() = default;
 
 StepInputs Trainer::InputsOf(StepBatch batch) const {
   const bool overflows = std::ranges::find(setup_.inject_overflow, steps_started_) != setup_.inject_overflow.end();
@@ -138,7 +150,7 @@ void Trainer::StartStep(StepBatch batch) {
   BeforeStep();
   const int64_t num_samples = batch.num_samples;
   StepInputs inputs = InputsOf(std::move(batch));
-  const int64_t run = executor_->Run(ProgramKind::kTrain, inputs);
+  const int64_t run = Guard([&] { return executor_->Run(ProgramKind::kTrain, inputs); });
   pending_.push_back({run, std::move(inputs)});
   ++steps_started_;
   consumed_samples_ += num_samples;
@@ -146,7 +158,7 @@ void Trainer::StartStep(StepBatch batch) {
 
 StepResult Trainer::FinishStep() {
   TRIREME_CHECK(!pending_.empty(), "FinishStep without a started step");
-  const StepResult result = executor_->Result(pending_.front().run);
+  const StepResult result = Guard([&] { return executor_->Result(pending_.front().run); });
   ++steps_finished_;
   applied_steps_ = result.applied_steps;
   skipped_steps_ = result.skipped_steps;
@@ -248,7 +260,7 @@ Evaluation Trainer::EvaluateSteps(const std::function<std::optional<StepBatch>()
     StepInputs inputs = InputsOf(std::move(*batch));
     inputs.loss_factor = 1;
     inputs.injected.clear();
-    const int64_t run = executor_->Run(ProgramKind::kEval, std::move(inputs));
+    const int64_t run = Guard([&] { return executor_->Run(ProgramKind::kEval, std::move(inputs)); });
     if (before >= 0) add(before);
     before = run;
   }
@@ -258,7 +270,7 @@ Evaluation Trainer::EvaluateSteps(const std::function<std::optional<StepBatch>()
 
 // What these make on the default stream must be there before a lane's first instruction, which waits for nothing.
 void Trainer::InitialiseWeights(uint64_t seed) {
-  state_->InitialiseWeights(seed);
+  Guard([&] { state_->InitialiseWeights(seed); });
   TakeInitialValues(setup_.modules, *state_, world_);
   Synchronise(device());
 }
@@ -267,7 +279,7 @@ void Trainer::LoadHuggingFace(const std::filesystem::path& folder) {
   RefuseOwnModules(plan_.model, "reading a Hugging Face folder", folder.string());
   const std::unique_ptr<checkpoint::CheckpointReader> reader = checkpoint::OpenHuggingFace(folder, plan_.model);
   for (const std::string& warning : reader->info().warnings) log::Warn("{}", warning);
-  LoadInitialWeights(*state_, *reader);
+  Guard([&] { LoadInitialWeights(*state_, *reader); });
   GatherWeights(*state_, *groups_.dp);
   Synchronise(device());
 }
@@ -318,7 +330,7 @@ std::string Trainer::Save(const std::filesystem::path& root, const std::optional
     now.consumed_samples = consumed_samples_;
     request.data_position = data::PositionToJson(now);
   }
-  SaveCheckpoint(*state_, setup_.config.optimizer, world_, request);
+  Guard([&] { SaveCheckpoint(*state_, setup_.config.optimizer, world_, request); });
   return request.tag;
 }
 
@@ -337,7 +349,7 @@ std::optional<data::DataPosition> Trainer::Load(const std::filesystem::path& roo
   if (info.optimizer != optimizer)
     log::Warn("{} was saved with optimizer {}, this run has {}", where, info.optimizer, optimizer);
   const RunCounters counters = CountersFromJson(info.trainer_state, where + ": trainer state");
-  LoadTensors(*state_, setup_.config.optimizer, *reader, /*with_moments=*/true);
+  Guard([&] { LoadTensors(*state_, setup_.config.optimizer, *reader, /*with_moments=*/true); });
   GatherWeights(*state_, *groups_.dp);
   at::Tensor scalars = state_->step_state().cpu();
   double* s = scalars.mutable_data_ptr<double>();

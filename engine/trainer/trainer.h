@@ -18,6 +18,7 @@
 #include "engine/model/own_modules.h"
 #include "engine/plan/plan.h"
 #include "engine/trainer/dynamic_step.h"
+#include "engine/trainer/memory_watch.h"
 #include "engine/trainer/rank_world.h"
 #include "engine/trainer/replicas.h"
 #include "engine/trainer/run_texts.h"
@@ -48,6 +49,8 @@ struct TrainerSetup {
   std::vector<int64_t> inject_overflow = {};
   std::vector<InjectedStepValue> inject_values = {};
   std::function<void(const Instruction&)> before_instruction = {};  // tests: ExecutorParts
+  MemoryLimits memory_limits = {};
+  std::shared_ptr<PageLock> page_lock = nullptr;  // tests: RankMemoryOptions
 };
 
 struct Evaluation {
@@ -119,9 +122,9 @@ class Trainer {
   at::Device device() const { return world_.device; }
   const MemoryAccount& planned() const { return plan_.memory_of_pp_rank[static_cast<size_t>(state_->pp_rank())]; }
   // Bytes that this rank's own buffers take: persistent, arena, workspace, tables of positions.
-  int64_t allocated_bytes() const {
-    return state_->allocated_bytes() + executor_->arena_bytes() + executor_->workspace_bytes() + plan_.memory.tables;
-  }
+  int64_t allocated_bytes() const { return SumOf(memory_->device_bytes()) + planned().tables; }
+  // Beside planned(): what this rank has taken so far, at its peak.
+  MeasuredMemory MeasureMemory() const { return memory_watch_.Measure(*memory_); }
 
  private:
   std::optional<ScalerCounters> ScalerOf(const double* step_state) const;
@@ -132,9 +135,17 @@ class Trainer {
   void CompareReplicas();
   // One after the other, until `next` has no more.
   Evaluation EvaluateSteps(const std::function<std::optional<StepBatch>()>& next);
+  void Allocate(CompiledProgram train, CompiledProgram eval);
+  template <typename Work>
+  auto Guard(const Work& work) {
+    return memory_watch_.Guard(plan_, world_.rank, *memory_, CuresOf, work);
+  }
+  static std::vector<std::string> CuresOf(const Plan& plan, const MemoryShortage& shortage);
 
   TrainerSetup setup_;
   RankWorld world_;
+  MemoryWatch memory_watch_;
+  std::shared_ptr<RankMemory> memory_;
   RankGroups groups_;
   StepWatch watch_;
   Plan plan_;

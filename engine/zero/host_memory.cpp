@@ -4,13 +4,15 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
@@ -30,39 +32,55 @@ void* MapZeros(size_t bytes) {
     madvise(memory, bytes, MADV_HUGEPAGE);  // fewer entries to look up in passes over gigabytes; refused is no error
     return memory;
   }
-  throw Error(ErrorCode::kEnvironment, "ZER001",
-              fmt::format("no host memory for {} of offloaded states", FormatBytes(static_cast<int64_t>(bytes))),
-              "zero_optimization.offload_optimizer",
-              "`trireme plan` shows what each rank needs; offload less (ratio), to nvme, or use more ranks");
+  throw std::bad_alloc();
 }
 
-#ifdef TRIREME_HAS_CUDA
-// The pages are ours, so that they are zero and of exact size, and CUDA locks them.
-bool Lock(void* memory, size_t bytes) {
-  const cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-  if (status == cudaSuccess) return true;
-  cudaGetLastError();  // else the next kernel's launch would report it
-  static std::atomic<bool> told = false;
-  if (!told.exchange(true)) {
-    log::Warn("{} of host memory cannot be page-locked ({}): copies to and from the device are slower; see `ulimit -l`",
-              FormatBytes(static_cast<int64_t>(bytes)), cudaGetErrorString(status));
+// Of `ulimit -l`.
+std::string LockLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+  return FormatBytes(static_cast<int64_t>(limit.rlim_cur));
+}
+
+bool Lock(PageLock& page_lock, void* memory, size_t bytes) {
+  std::string why_not;
+  if (page_lock.lock(memory, bytes, why_not)) return true;
+  if (!page_lock.told.exchange(true)) {
+    log::Warn(
+        "{} of host memory cannot be page-locked ({}; `ulimit -l` is {}): this and what cannot be locked after it is "
+        "plain memory, whose copies to and from the device are slower. fix: raise `ulimit -l`, offload less, or set "
+        "pin_memory to false",
+        FormatBytes(static_cast<int64_t>(bytes)), why_not, LockLimit());
   }
   return false;
 }
-void Unlock(void* memory) { cudaHostUnregister(memory); }
-#else
-bool Lock(void*, size_t) { return false; }
-void Unlock(void*) {}
-#endif
 
 }  // namespace
 
-at::Tensor HostFlat(int64_t elements, at::ScalarType type, bool pinned) {
+#ifdef TRIREME_HAS_CUDA
+// The pages are ours, so that they are zero and of exact size, and CUDA locks them.
+std::shared_ptr<PageLock> SystemPageLock() {
+  auto page_lock = std::make_shared<PageLock>();
+  page_lock->lock = [](void* memory, size_t bytes, std::string& why_not) {
+    const cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (status == cudaSuccess) return true;
+    cudaGetLastError();  // else the next kernel's launch would report it
+    why_not = cudaGetErrorString(status);
+    return false;
+  };
+  page_lock->unlock = [](void* memory) { cudaHostUnregister(memory); };
+  return page_lock;
+}
+#else
+std::shared_ptr<PageLock> SystemPageLock() { return nullptr; }
+#endif
+
+at::Tensor HostFlat(int64_t elements, at::ScalarType type, std::shared_ptr<PageLock> page_lock) {
   const size_t bytes = static_cast<size_t>(std::max<int64_t>(elements, 1)) * c10::elementSize(type);
   void* memory = MapZeros(bytes);
-  const bool locked = pinned && Lock(memory, bytes);
-  const auto free = [bytes, locked](void* at) {
-    if (locked) Unlock(at);
+  if (page_lock != nullptr && !Lock(*page_lock, memory, bytes)) page_lock = nullptr;
+  const auto free = [bytes, page_lock](void* at) {
+    if (page_lock != nullptr) page_lock->unlock(at);
     munmap(at, bytes);
   };
   return at::from_blob(memory, {elements}, free, at::TensorOptions().dtype(type));

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/kernels/kernels.h"
@@ -88,11 +89,13 @@ int64_t LogicalElements(const Segment& segment, int tp_rank) {
 
 }  // namespace
 
-RankState::RankState(const Plan& plan, int rank, at::Device device, Use use, const StateFiles& files)
+RankState::RankState(const Plan& plan, int rank, at::Device device, Use use, const StateFiles& files,
+                     std::shared_ptr<RankMemory> memory)
     : plan_(plan),
       place_(plan.topology.CoordinateOf(rank)),
       held_units_(plan.UnitsOf(place_.pp_rank)),
       device_(device),
+      memory_(memory != nullptr ? std::move(memory) : std::make_shared<RankMemory>(device, RankMemoryOptions{})),
       weights_(plan.units.size()),
       own_weights_(plan.units.size()),
       masters_(plan.units.size()),
@@ -113,34 +116,36 @@ RankState::RankState(const Plan& plan, int rank, at::Device device, Use use, con
     const int64_t begin = own_begin(u), own = own_elements(u);
     const bool whole_weights = stage < 3, whole_gradients = stage < 2;
     const bool on_host = plan.OptimizerOnHost(u);
-    weights_[at] = plan.weights_on_disk
-                       ? FileFlat(own, ScalarTypeOf(plan.dtypes.compute), files.weights)
-                       : Flat(whole_weights ? unit.padded_elements : own, plan.dtypes.compute, plan.weights_on_host);
+    weights_[at] = plan.weights_on_disk ? FileFlat(own, ScalarTypeOf(plan.dtypes.compute), files.weights)
+                                        : Flat(MemoryClass::kWeights, whole_weights ? unit.padded_elements : own,
+                                               plan.dtypes.compute, plan.weights_on_host);
     own_weights_[at] = whole_weights ? weights_[at].narrow(0, begin, own) : weights_[at];
     if (!OnDisk(u, 0)) {
-      masters_[at] = plan.HasMaster(u) ? Flat(own, plan.dtypes.master, on_host) : own_weights_[at];
+      masters_[at] =
+          plan.HasMaster(u) ? Flat(MemoryClass::kMasterWeights, own, plan.dtypes.master, on_host) : own_weights_[at];
     }
     decay_runs_[at] = MakeDecayRuns(unit, begin, own);
     tensor_runs_[at] = MakeTensorRuns(unit, place_.tp_rank, begin, own);
     if (!IsTiedCopy(u)) norm_ranges_[at] = MakeNormRanges(plan, unit, place_, begin, own);
     if (place_.tp_rank > 0) copied_ranges_[at] = RangesOf(unit, /*split=*/false, {begin, begin + own}, begin);
     if (use == Use::kWeightsOnly) continue;
-    gradients_[at] = Flat(whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate, /*on_host=*/false);
-    if (on_host) host_gradients_[at] = Flat(own, plan.dtypes.accumulate, on_host);
+    gradients_[at] = Flat(MemoryClass::kGradients, whole_gradients ? unit.padded_elements : own, plan.dtypes.accumulate,
+                          /*on_host=*/false);
+    if (on_host) host_gradients_[at] = Flat(MemoryClass::kGradients, own, plan.dtypes.accumulate, on_host);
     own_gradients_[at] = whole_gradients ? gradients_[at].narrow(0, begin, own) : gradients_[at];
     for (int k = 0; file(u) == nullptr && k < plan.moments_per_element; ++k)
-      moments_[at].push_back(Flat(own, plan.dtypes.master, on_host));
+      moments_[at].push_back(Flat(MemoryClass::kMoments, own, plan.dtypes.master, on_host));
     if (!plan.trust_ratios) continue;
     const auto tensors = static_cast<int64_t>(unit.segments.size());
-    update_norms_[at] = Flat(2 * tensors, DType::kFloat64, /*on_host=*/false).view({tensors, 2});
+    update_norms_[at] = Flat(MemoryClass::kMoments, 2 * tensors, DType::kFloat64, /*on_host=*/false).view({tensors, 2});
   }
   step_state_ = at::zeros({kStepStateSize}, at::TensorOptions().dtype(at::kDouble).device(device));
   kernels::InitStepState(step_state_, /*loss_scale=*/1);
 }
 
-at::Tensor RankState::Flat(int64_t elements, DType dtype, bool on_host) const {
-  if (on_host) return HostFlat(elements, ScalarTypeOf(dtype), plan_.pin_memory && device_.is_cuda());
-  return at::zeros({elements}, at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(device_));
+at::Tensor RankState::Flat(MemoryClass memory_class, int64_t elements, DType dtype, bool on_host) const {
+  if (on_host) return memory_->OnHost(memory_class, elements, ScalarTypeOf(dtype), plan_.pin_memory);
+  return memory_->OnDevice(memory_class, elements, ScalarTypeOf(dtype));
 }
 
 int64_t RankState::own_begin(int u) const {

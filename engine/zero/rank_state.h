@@ -15,6 +15,7 @@
 #include "engine/kernels/scalar_type.h"
 #include "engine/plan/plan.h"
 #include "engine/zero/optimizer_file.h"
+#include "engine/zero/rank_memory.h"
 
 namespace trireme {
 
@@ -52,8 +53,9 @@ class RankState {
  public:
   enum class Use { kTraining, kWeightsOnly };  // kWeightsOnly: no gradients, no moments
   // Allocates everything that the plan calls persistent on world rank `rank`, zero-filled. `files`: where the plan has
-  // states on a disk.
-  RankState(const Plan& plan, int rank, at::Device device, Use use = Use::kTraining, const StateFiles& files = {});
+  // states on a disk. `memory`: out of which it is made; null: its own.
+  RankState(const Plan& plan, int rank, at::Device device, Use use = Use::kTraining, const StateFiles& files = {},
+            std::shared_ptr<RankMemory> memory = nullptr);
 
   // Initial values by logical name, equal in every layout (none for Init::kGiven); master weights are the rounded
   // weights, as DeepSpeed has them. A test or --init-from overwrites them through OwnWeights / SyncMasters.
@@ -65,6 +67,7 @@ class RankState {
 
   const Plan& plan() const { return plan_; }
   at::Device device() const { return device_; }
+  RankMemory& memory() const { return *memory_; }
   int num_units() const { return plan_.num_units(); }
   int dp_rank() const { return place_.dp_rank; }
   int pp_rank() const { return place_.pp_rank; }
@@ -121,13 +124,14 @@ class RankState {
   int64_t host_bytes() const;       // of what is offloaded
 
  private:
-  at::Tensor Flat(int64_t elements, DType dtype, bool on_host) const;
+  at::Tensor Flat(MemoryClass memory_class, int64_t elements, DType dtype, bool on_host) const;
   int64_t Bytes(bool on_host) const;
 
   const Plan& plan_;
   Topology::Coordinate place_;
   std::vector<int> held_units_;
   at::Device device_;
+  std::shared_ptr<RankMemory> memory_;
   std::vector<at::Tensor> weights_, own_weights_, masters_, gradients_, own_gradients_, host_gradients_;
   std::vector<std::vector<at::Tensor>> moments_;
   std::vector<std::vector<DecayRun>> decay_runs_;
