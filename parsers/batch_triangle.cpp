@@ -14,10 +14,13 @@ constexpr const char* kBatch = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
+int64_t DpSize(const BatchInput& in) { return in.world_size / (in.tp_size * in.pp_size * in.sp_size); }
+
 std::string Dp(const BatchInput& in) {
-  const int64_t dp = in.world_size / (in.tp_size * in.pp_size);
-  if (in.tp_size == 1 && in.pp_size == 1) return fmt::format("{} (dp = ranks)", dp);
-  return fmt::format("{} (dp = world {} / tp {} / pp {})", dp, in.world_size, in.tp_size, in.pp_size);
+  const int64_t dp = DpSize(in);
+  if (dp == in.world_size) return fmt::format("{} (dp = ranks)", dp);
+  return fmt::format("{} (dp = world {} / tp {} / pp {}{})", dp, in.world_size, in.tp_size, in.pp_size,
+                     in.sp_size > 1 ? fmt::format(" / sp {}", in.sp_size) : "");
 }
 
 std::string From(const std::string& source) { return source.empty() ? "" : ", " + source; }
@@ -57,7 +60,7 @@ BatchResult CheckAll(const BatchInput& in, int64_t dp) {
   if (small) options.push_back(fmt::format("{} to {}", kBatch, static_cast<int64_t>(product)));
   std::string fix = "set " + Join(options, ", or ");
   if (t % (m * g) == 0) {
-    const int64_t ranks = t / (m * g) * in.tp_size * in.pp_size;
+    const int64_t ranks = t / (m * g) * (in.world_size / dp);
     fix = options.empty() ? fmt::format("run {} ranks", ranks) : fix + fmt::format(", or run {} ranks", ranks);
   } else if (options.empty()) {
     fix = fmt::format("remove {}, so that it is derived", kBatch);
@@ -115,12 +118,29 @@ BatchResult DeriveBatch(const BatchInput& in, int64_t dp) {
                 "set smaller numbers");
 }
 
+// Files for DeepSpeed's autotp_size that fit when every rank counts as a replica: which of the two readings is meant?
+std::optional<BatchResult> TwoReadings(const BatchInput& in, int64_t dp) {
+  if (!in.autotp || in.tp_size == 1 || !in.train_batch_size || !in.train_micro_batch_size_per_gpu) return std::nullopt;
+  const int64_t t = *in.train_batch_size, m = *in.train_micro_batch_size_per_gpu, replicas = dp * in.tp_size;
+  if (t % (m * replicas) != 0) return std::nullopt;
+  const int64_t g = t / (m * replicas);
+  if (in.gradient_accumulation_steps.value_or(g) != g) return std::nullopt;
+  return Refuse(
+      "CFG026", kBatch,
+      fmt::format("{} is {} (micro) x {} (accumulation) x {} for DeepSpeed, which counts all ranks of autotp_size {} "
+                  "as replicas; an update then averages {} different samples, for dp is {}",
+                  t, m, g, replicas, in.tp_size, m * g * dp, Dp(in)),
+      fmt::format("set {} to {} for {} different samples an update, or {} to {} for what DeepSpeed averages",
+                  kAccumulation, g * in.tp_size, t, kBatch, m * g * dp));
+}
+
 }  // namespace
 
 BatchResult ResolveBatch(const BatchInput& in) {
-  const int64_t dp = in.world_size / (in.tp_size * in.pp_size);
+  const int64_t dp = DpSize(in);
   const bool t = in.train_batch_size.has_value(), m = in.train_micro_batch_size_per_gpu.has_value();
   const bool g = in.gradient_accumulation_steps.has_value();
+  if (std::optional<BatchResult> two = TwoReadings(in, dp)) return *two;
   if (t && m && g) return CheckAll(in, dp);
   if (t && (m || g)) return DeriveOther(in, dp, m);
   if (m) return DeriveBatch(in, dp);

@@ -13,7 +13,9 @@ namespace trireme {
 struct BatchInput {
   std::optional<int64_t> train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps;
   std::string batch_source, micro_source, accumulation_source;
-  int64_t world_size = 1, tp_size = 1, pp_size = 1;  // all >= 1, tp x pp divides the world
+  int64_t world_size = 1, tp_size = 1, pp_size = 1, sp_size = 1;  // all >= 1, their product divides the world
+  // tp_size stands in autotp_size alone: DeepSpeed then counts every rank of a tensor-parallel group as a replica.
+  bool autotp = false;
 };
 
 struct BatchResult {

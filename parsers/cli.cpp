@@ -60,7 +60,7 @@ struct Deepspeed {
 void AddDeepspeed(FlagSet& set, Deepspeed& d) {
   set.AddHeading("DeepSpeed:");
   set.Add("deepspeed", "accepted; the config decides", d.deepspeed);
-  set.Add("deepspeed_config", "FILE", "the ds_config.json", d.config);
+  set.Add("deepspeed_config", "FILE", "the ds_config.json, or its text in URL-safe base64", d.config);
   set.Add("deepscale", "old name of --deepspeed", d.deepscale);
   set.Add("deepscale_config", "FILE", "old name of --deepspeed_config", d.old_config);
 }
@@ -154,6 +154,7 @@ struct PlanTable {
     set.Add("json", "one JSON object instead of text (docs/plan.md)", o.json);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
+    set.Add("resolved", "show every value that the config resolves to, not only those that say something", o.resolved);
     AddActivations(set, o.fill, o.activations);
     AddFill(set, o.fill);
     set.Add("help", "this text", o.help);

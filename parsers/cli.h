@@ -109,6 +109,7 @@ struct PlanOptions {
   int64_t seq_length = 1024;
   std::optional<double> gpu_memory_gib;  // of one GPU; unset: the cluster's, or not compared
   bool json = false;
+  bool resolved = false;                 // show every resolved value, defaults too
   bool help = false;
 };
 

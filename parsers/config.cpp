@@ -5,10 +5,9 @@
 
 #include <algorithm>
 
-#include "engine/base/error.h"
-#include "engine/base/file.h"
 #include "parsers/batch_triangle.h"
 #include "parsers/cli.h"
+#include "parsers/config_source.h"
 #include "parsers/json_tree.h"
 #include "parsers/section_reader.h"
 #include "parsers/sections/sections.h"
@@ -21,36 +20,60 @@ std::string SourceOf(const Config& config, std::string_view key) {
   return it == config.origins.end() ? "" : it->source;
 }
 
+// The sizes of the rank grid, of which sequence parallelism is refused, but counts until then.
+struct Grid {
+  int64_t tp = 1, pp = 1, sp = 1;
+  int64_t model_parallel() const { return tp * pp * sp; }
+  std::string Text() const { return fmt::format("tp {} x pp {}{}", tp, pp, sp > 1 ? fmt::format(" x sp {}", sp) : ""); }
+};
+
 // Ranks = dp x tp x pp. False if that has no whole solution.
-bool CheckWorld(SectionReader& root, Config& config) {
-  const int64_t model_parallel = config.tensor_parallel.tp_size * config.pipeline_parallel.pp_size;
+bool CheckWorld(SectionReader& root, const Grid& grid, Config& config) {
+  const int64_t model_parallel = grid.model_parallel();
   if (config.world_size < 1 || config.world_size % model_parallel != 0) {
     root.diagnostics().Error(
-        "CFG023", root.Here(), "tensor_parallel.tp_size",
-        fmt::format("{} ranks cannot be cut into tp {} x pp {} = {}", config.world_size, config.tensor_parallel.tp_size,
-                    config.pipeline_parallel.pp_size, model_parallel),
-        fmt::format("run {} ranks, or change tp_size or pp_size",
-                    std::max<int64_t>(1, config.world_size / model_parallel + 1) * model_parallel));
+        "CFG023", root.Here(), grid.sp > 1 ? "sequence_parallel_size" : "tensor_parallel.tp_size",
+        fmt::format("{} ranks cannot be cut into {} = {}", config.world_size, grid.Text(), model_parallel),
+        fmt::format("run {} ranks, or change {}",
+                    std::max<int64_t>(1, config.world_size / model_parallel + 1) * model_parallel,
+                    grid.sp > 1 ? "one of the sizes" : "tp_size or pp_size"));
     return false;
   }
   config.dp_size = config.world_size / model_parallel;
   root.Record("data_parallel_size", ToText(config.dp_size), "derived: ranks / (tp x pp)");
   if (!root.Has("data_parallel_size")) {
-    root.Know("data_parallel_size");
+    root.Know("data_parallel_size", KeyRecord::Type::kInteger, AtLeast(1));
     return true;
   }
   int64_t written = 0;
   if (root.Read("data_parallel_size", written, AtLeast(1)) && written != config.dp_size) {
     root.diagnostics().Error(
         "CFG024", root.At("data_parallel_size"), "data_parallel_size",
-        fmt::format("{} here, but {} ranks / (tp {} x pp {}) = {}", written, config.world_size,
-                    config.tensor_parallel.tp_size, config.pipeline_parallel.pp_size, config.dp_size),
+        fmt::format("{} here, but {} ranks / ({}) = {}", written, config.world_size, grid.Text(), config.dp_size),
         "remove the key, or change the number of ranks");
   }
   return true;
 }
 
-void ResolveTriangle(SectionReader& root, const WrittenBatch& written, Config& config) {
+// What of the grid stands in the file: DeepSpeed reads some of these keys otherwise, or not at all.
+void TellGrid(SectionReader& root, const Config& config) {
+  for (const char* key : {"tensor_parallel.tp_size", "pipeline_parallel.pp_size"}) {
+    const std::string source = SourceOf(config, key);
+    const int64_t size = key[0] == 't' ? config.tensor_parallel.tp_size : config.pipeline_parallel.pp_size;
+    if (size == 1 || !source.starts_with(kKeySource)) continue;
+    const std::string written = source.substr(kKeySource.size());
+    root.diagnostics().Notice(
+        "CFG025", root.At(written.substr(0, written.find('.'))), written,
+        fmt::format("{} ranks / (tp {} x pp {}) = {} replicas, which the batch counts{}", config.world_size,
+                    config.tensor_parallel.tp_size, config.pipeline_parallel.pp_size, config.dp_size,
+                    written == "tensor_parallel.autotp_size" ? "; DeepSpeed counts every rank"
+                    : written == "tensor_parallel.tp_size"   ? "; DeepSpeed refuses this key"
+                    : key[0] == 'p' ? "; DeepSpeed takes the stages from the program, not from here"
+                                    : ""));
+  }
+}
+
+void ResolveTriangle(SectionReader& root, const WrittenBatch& written, const Grid& grid, Config& config) {
   if (written.wrong) return;
   BatchInput in{written.train_batch_size,
                 written.train_micro_batch_size_per_gpu,
@@ -59,8 +82,10 @@ void ResolveTriangle(SectionReader& root, const WrittenBatch& written, Config& c
                 SourceOf(config, "train_micro_batch_size_per_gpu"),
                 SourceOf(config, "gradient_accumulation_steps"),
                 config.world_size,
-                config.tensor_parallel.tp_size,
-                config.pipeline_parallel.pp_size};
+                grid.tp,
+                grid.pp,
+                grid.sp,
+                SourceOf(config, "tensor_parallel.tp_size") == std::string(kKeySource) + "tensor_parallel.autotp_size"};
   const BatchResult result = ResolveBatch(in);
   if (!result.batch) {
     root.diagnostics().Error(result.id, root.At(result.key), result.key, result.what, result.fix);
@@ -75,6 +100,36 @@ void ResolveTriangle(SectionReader& root, const WrittenBatch& written, Config& c
           config.batch.train_micro_batch_size_per_gpu);
   derived("gradient_accumulation_steps", written.gradient_accumulation_steps.has_value(),
           config.batch.gradient_accumulation_steps);
+}
+
+// With elasticity on, the three numbers follow from it, and what is written of them is a contradiction.
+void ResolveElasticBatch(SectionReader& root, const ElasticityConfig& elasticity, const WrittenBatch& written,
+                         Config& config) {
+  const bool any =
+      written.train_batch_size || written.train_micro_batch_size_per_gpu || written.gradient_accumulation_steps;
+  if (any && !elasticity.ignore_non_elastic_batch_info) {
+    root.diagnostics().Error("CFG027", root.At("elasticity"), "elasticity",
+                             "elasticity chooses the batch numbers, and some of them are given too",
+                             "remove them, set elasticity.enabled to false, or set ignore_non_elastic_batch_info");
+    return;
+  }
+  const ElasticResult result = ResolveElastic(elasticity, config.dp_size);
+  if (!result.batch) {
+    root.diagnostics().Error("CFG027", root.At("elasticity"), "elasticity", result.what, result.fix);
+    return;
+  }
+  config.batch = *result.batch;
+  const std::string source = "derived: elasticity";
+  root.Record("train_batch_size", ToText(config.batch.train_batch_size), source);
+  root.Record("train_micro_batch_size_per_gpu", ToText(config.batch.train_micro_batch_size_per_gpu), source);
+  root.Record("gradient_accumulation_steps", ToText(config.batch.gradient_accumulation_steps), source);
+  if (any) {
+    root.diagnostics().Warning("CFG027", root.At("elasticity"), "elasticity",
+                               fmt::format("the batch numbers given are replaced: batch {}, micro {}, accumulation {}",
+                                           config.batch.train_batch_size, config.batch.train_micro_batch_size_per_gpu,
+                                           config.batch.gradient_accumulation_steps),
+                               "remove them from the file and the command line");
+  }
 }
 
 void CheckOnePrecision(SectionReader& root, const Config& config) {
@@ -112,6 +167,26 @@ void TellAccumulation(SectionReader& root, const Config& config) {
       "CFG053", root.At(std::string(Name(compute))), "data_types.grad_accum_dtype",
       fmt::format("absent: gradients add up and are reduced in fp32, where DeepSpeed takes {}", Name(compute)),
       "write \"trireme\": {\"deepspeed_accumulation\": true} for DeepSpeed's curve");
+}
+
+// Where reductions scatter, DeepSpeed's stages 2 and 3 average in one way only, and it stops at these keys.
+void CheckPrescale(SectionReader& root, const Config& config) {
+  const JsonValue* zero = root.Find("zero_optimization");
+  const JsonMember* scatter = zero == nullptr ? nullptr : zero->Find("reduce_scatter");
+  const bool scatters = scatter == nullptr || scatter->value.kind != JsonValue::Kind::kBool || scatter->value.boolean;
+  if (config.zero_optimization.zero_stage < 2 || !scatters) return;
+  const JsonValue* prescale = root.Find("prescale_gradients");
+  const JsonValue* factor = root.Find("gradient_predivide_factor");
+  const auto refuse = [&](const char* key, const std::string& value) {
+    root.diagnostics().Error("CFG038", root.At(key), key,
+                             fmt::format("{} at ZeRO stage {}: DeepSpeed stops at this, unless reduce_scatter is false",
+                                         value, config.zero_optimization.zero_stage),
+                             "remove the key: gradients are averaged either way");
+  };
+  if (prescale != nullptr && prescale->boolean) refuse("prescale_gradients", "true");
+  if (factor != nullptr && factor->kind != JsonValue::Kind::kText && factor->number != 1 && factor->number != 0) {
+    refuse("gradient_predivide_factor", ToText(factor->number));
+  }
 }
 
 // Between the halves of Lamb's update norms travel between the devices.
@@ -162,7 +237,7 @@ void CheckDynamicBatching(SectionReader& root, const Config& config) {
 
 void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_size, Config& config) {
   const WrittenBatch batch = ParseBatch(root, flags);
-  ParseParallel(root, flags, config);
+  const int64_t sequence_parallel_size = ParseParallel(root, flags, config);
   config.optimizer = ParseOptimizer(root.Section("optimizer", SectionKind::kLoose), flags);
   config.scheduler = ParseScheduler(root.Section("scheduler", SectionKind::kLoose), flags, config.optimizer);
   config.fp16 = ParseFp16(root.Section("fp16", SectionKind::kChecked), flags);
@@ -174,14 +249,25 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   ParseActivations(root, flags, config);
   config.data_efficiency = ParseDataEfficiency(root.Section("data_efficiency", SectionKind::kLoose));
   ParseTopLevel(root, flags, config);
-  if (CheckWorld(root, config)) ResolveTriangle(root, batch, config);
+  const Grid grid{config.tensor_parallel.tp_size, config.pipeline_parallel.pp_size, sequence_parallel_size};
+  const int errors_before = root.diagnostics().num_errors();
+  const ElasticityConfig elasticity = ParseElasticity(root.Section("elasticity", SectionKind::kLoose));
+  const bool elastic = elasticity.enabled && root.diagnostics().num_errors() == errors_before;
+  if (CheckWorld(root, grid, config)) {
+    if (elastic) ResolveElasticBatch(root, elasticity, batch, config);
+    if (!elasticity.enabled) ResolveTriangle(root, batch, grid, config);
+    TellGrid(root, config);
+  }
   CheckOnePrecision(root, config);
   CheckGradientTypes(root, config);
   TellAccumulation(root, config);
+  CheckPrescale(root, config);
   RefuseLambOnTheHost(root, config);
   CheckDynamicBatching(root, config);
   TellPipelineCost(root, config);
   TellPeakRate(root, config);
+  CheckFeatures(root);
+  TellNeoxKeys(root);
   root.RejectUnread(KnownTopLevelKeys());
 }
 
@@ -216,8 +302,8 @@ std::string_view Name(SchedulerType type) {
   return kNames[static_cast<int>(type)];
 }
 
-ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
-                            int64_t hidden_size) {
+ParseResult ParseRecording(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
+                           int64_t hidden_size, std::vector<KeyRecord>* records) {
   ParseResult result;
   result.config.world_size = world_size;
   const std::optional<JsonValue> json = ReadJson(text, name, result.diagnostics);
@@ -226,7 +312,7 @@ ParseResult ParseConfigText(std::string_view text, const std::string& name, cons
                              fmt::format("the file holds {}, and a config is an object", Describe(*json)),
                              "write { ... } around its keys");
   } else if (json) {
-    ReaderContext context{name, result.diagnostics, result.config.origins};
+    ReaderContext context{name, result.diagnostics, result.config.origins, records};
     SectionReader root(context, &*json, "", SectionKind::kLoose);
     ReadSections(root, flags, hidden_size, result.config);
   }
@@ -235,15 +321,17 @@ ParseResult ParseConfigText(std::string_view text, const std::string& name, cons
   return result;
 }
 
+ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
+                            int64_t hidden_size) {
+  return ParseRecording(text, name, flags, world_size, hidden_size, nullptr);
+}
+
 ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,
                             int64_t hidden_size) {
-  try {
-    return ParseConfigText(ReadFile(path, ErrorCode::kConfig), path.string(), flags, world_size, hidden_size);
-  } catch (const Error& error) {
-    ParseResult result;
-    result.diagnostics.Error("CFG001", {path.string(), 0, 0}, "", error.message(), "check the path");
-    return result;
-  }
+  Diagnostics unread;
+  const std::optional<ConfigSource> source = ReadConfigSource(path.string(), unread);
+  if (!source) return {{}, unread};
+  return ParseConfigText(source->text, source->name, flags, world_size, hidden_size);
 }
 
 }  // namespace trireme

@@ -90,22 +90,16 @@ struct SchedulerConfig {
 
 struct Fp16Config {
   bool enabled = false;
-  bool auto_cast = false;               // the inputs of a GPT are token ids, which nothing casts
   double loss_scale = 0;                // above 0: static; 0 selects dynamic scaling
   int64_t initial_scale_power = 16;     // first dynamic scale is 2^this
   int64_t loss_scale_window = 1000;     // steps without overflow before the scale doubles
   int64_t hysteresis = 2;               // the overflow that first halves it; at ZeRO stage 0 each one does
   bool consecutive_hysteresis = false;  // a step without overflow gives all of the hysteresis back
   double min_loss_scale = 1;            // the floor. Fractions are taken: DeepSpeed took them until 0.17
-  bool fp16_master_weights_and_grads = false;
 };
 
 struct Bf16Config {
   bool enabled = false;
-  bool check_grad_overflow = true;  // skip an update with a non-finite gradient (here at every ZeRO stage)
-  bool immediate_grad_update = false;
-  bool bf16_master_weights_and_grads = false;
-  bool bf16_optimizer_states = false;
 };
 
 struct DataTypesConfig {
@@ -121,10 +115,7 @@ struct OffloadOptimizerConfig {
   std::string nvme_path;     // kNvme: folder of the files
   bool pin_memory = true;    // host buffers that the device copies from and to are page-locked
   int64_t buffer_count = 4;  // kNvme: buffers of states on their way
-  bool pipeline_read = false;
-  bool pipeline_write = false;
-  bool fast_init = false;
-  double ratio = 1;  // of the elements: so much is updated on the CPU, by whole units
+  double ratio = 1;          // of the elements: so much is updated on the CPU, by whole units
 };
 
 // zero_optimization.offload_param, stage 3: the own shards of the weights.
@@ -132,9 +123,6 @@ struct OffloadParamConfig {
   OffloadDevice device = OffloadDevice::kNone;
   std::string nvme_path;
   bool pin_memory = true;
-  int64_t buffer_count = 5;
-  int64_t buffer_size = 100'000'000;   // elements
-  int64_t max_in_cpu = 1'000'000'000;  // elements
 };
 
 // Bucket and threshold keys count elements, not bytes.
@@ -142,18 +130,7 @@ struct ZeroConfig {
   int zero_stage = 0;  // JSON key: stage. 0 off; 1 shards optimizer states; 2 also gradients; 3 also parameters
   int64_t reduce_bucket_size = 500'000'000;
   int64_t allgather_bucket_size = 500'000'000;
-  bool overlap_comm = false;  // resolved: absent is true at stage 3, else false
-  bool reduce_scatter = true;
-  bool contiguous_gradients = true;
-  bool round_robin_gradients = false;
-  bool load_from_fp32_weights = true;
-  int64_t sub_group_size = 1'000'000'000;
   int64_t stage3_prefetch_bucket_size = 50'000'000;
-  int64_t stage3_param_persistence_threshold = 100'000;
-  int64_t stage3_model_persistence_threshold = INT64_MAX;
-  int64_t stage3_max_live_parameters = 1'000'000'000;
-  int64_t stage3_max_reuse_distance = 1'000'000'000;
-  bool stage3_gather_16bit_weights_on_model_save = false;
   OffloadOptimizerConfig offload_optimizer;  // resolved: kNone where it has no effect
   OffloadParamConfig offload_param;
 };
@@ -229,6 +206,7 @@ struct DataEfficiencyConfig {
 
 // Keys of our own, in the "trireme" section.
 struct TriremeConfig {
+  bool fill = false;  // what each unit keeps, makes once more or offloads follows from the memory that there is
   bool deepspeed_accumulation = false;  // accumulate and reduce gradients in the types in which DeepSpeed does it
   // On the step on which the loss scale doubles, DeepSpeed divides the gradients by the new scale: half of them reaches
   // the moments. False divides by the scale that they have.
@@ -240,9 +218,10 @@ struct TriremeConfig {
 
 // Where a resolved value came from: one row of the table that a run prints at its start.
 struct Origin {
-  std::string key;     // "optimizer.params.lr"
-  std::string value;   // as text
-  std::string source;  // "ds_config.json:7", "--lr", "default", or "derived" with the rule
+  std::string key;                 // "optimizer.params.lr"
+  std::string value;               // as text
+  std::string source;              // "ds_config.json:7", "--lr", "default", or "derived" with the rule
+  std::string default_value = {};  // what it would be if nobody said anything, as text; "" where that is not one value
 };
 
 struct Config {
@@ -257,8 +236,6 @@ struct Config {
   AioConfig aio;
   double gradient_clipping = 1.0;  // of the global L2 norm; <= 0 is off
   int64_t steps_per_print = 10;    // 0 never. DeepSpeed's default is never; --log-interval wins over this default
-  bool wall_clock_breakdown = false;
-  bool memory_breakdown = false;
   TensorParallelConfig tensor_parallel;
   PipelineParallelConfig pipeline_parallel;
   RecomputeConfig recompute;
@@ -289,9 +266,10 @@ struct ParseResult {
   Diagnostics diagnostics;
 };
 
-// Reads and resolves a DeepSpeed config for `world_size` ranks. Flags fill absent and "auto" keys; a flag that differs
-// from a written value is an error that names both. `hidden_size` (0: unknown) resolves "auto" bucket sizes. Never
-// throws on account of the file: a missing file, wrong syntax and wrong values are all diagnostics.
+// Reads and resolves a DeepSpeed config for `world_size` ranks; `path` is its file, or its text in URL-safe base64.
+// Flags fill absent and "auto" keys; a flag that differs from a written value is an error that names both.
+// `hidden_size` (0: unknown) resolves "auto" bucket sizes. Never throws on account of the file: a missing file, wrong
+// syntax and wrong values are all diagnostics.
 ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,
                             int64_t hidden_size = 0);
 // The same on text; `name` stands for the file in messages.

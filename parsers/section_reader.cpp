@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "engine/base/strings.h"
+#include "parsers/text_values.h"
 
 namespace trireme {
 namespace {
@@ -15,90 +15,7 @@ using Kind = JsonValue::Kind;
 
 constexpr double kTwoTo63 = 9223372036854775808.0;
 
-// Pydantic's digits: sign, single underscores between digits, a zero fraction.
-std::optional<int64_t> IntegerFromText(std::string_view text) {
-  std::string digits;
-  text = Trim(text);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  if (const size_t dot = text.find('.'); dot != std::string_view::npos) {
-    if (text.find_first_not_of('0', dot + 1) != std::string_view::npos) return std::nullopt;
-    text = text.substr(0, dot);
-  }
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '_' && i > 0 && i + 1 < text.size() && text[i - 1] != '_') continue;
-    digits += text[i];
-  }
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<double> NumberFromText(std::string_view text) {
-  text = Trim(text);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
-std::optional<bool> BooleanFromText(std::string_view text) {
-  static const std::set<std::string> kTrue = {"true", "t", "yes", "y", "on", "1"};
-  static const std::set<std::string> kFalse = {"false", "f", "no", "n", "off", "0"};
-  const std::string lower = ToLower(text);
-  if (kTrue.contains(lower)) return true;
-  if (kFalse.contains(lower)) return false;
-  return std::nullopt;
-}
-
 bool IsSilentName(std::string_view key) { return key.starts_with('_') || key.starts_with('#') || key == "comment"; }
-
-// Counts the members named "enabled" below `value`, and those of them that are true.
-void CountEnabled(const JsonValue& value, int& total, int& on) {
-  for (const JsonMember& member : value.members) {
-    if (member.key == "enabled") {
-      ++total;
-      const JsonValue& v = member.value;
-      const bool text_on = v.kind == Kind::kText && BooleanFromText(v.text).value_or(!v.IsAuto());
-      on += (v.kind == Kind::kBool && v.boolean) || v.number != 0 || text_on;
-    } else {
-      CountEnabled(member.value, total, on);
-    }
-  }
-}
-
-// Does the value switch a feature on? Objects go by "enabled" at any depth, where there is one: DeepSpeed looks at
-// inner switches directly and does not need the outer one.
-bool IsOn(const JsonValue& value) {
-  switch (value.kind) {
-    case Kind::kNull:
-      return false;
-    case Kind::kBool:
-      return value.boolean;
-    case Kind::kInteger:
-    case Kind::kNumber:
-      return value.number != 0;
-    case Kind::kText:
-      return BooleanFromText(value.text).value_or(!value.text.empty() && value.text != "auto" && value.text != "none");
-    case Kind::kArray:
-      return !value.elements.empty();
-    case Kind::kObject: {
-      int total = 0, on = 0;
-      CountEnabled(value, total, on);
-      return total > 0 ? on > 0 : !value.members.empty();
-    }
-  }
-  return true;
-}
-
-bool IsDefault(const JsonValue& value, std::string_view default_value) {
-  if (value.kind == Kind::kNull || value.IsAuto()) return true;
-  if (value.kind == Kind::kObject) return !IsOn(value);
-  if (value.kind == Kind::kBool) return (value.boolean ? "true" : "false") == default_value;
-  if (value.kind == Kind::kInteger) return ToText(value.integer) == default_value;
-  if (value.kind == Kind::kNumber) return ToText(value.number) == default_value;
-  return value.kind == Kind::kText && ToLower(value.text) == default_value;
-}
 
 }  // namespace
 
@@ -122,6 +39,11 @@ const JsonMember* SectionReader::Member(const std::string& key) const {
   return object_ == nullptr ? nullptr : object_->Find(key);
 }
 
+const JsonValue* SectionReader::Find(const std::string& key) const {
+  const JsonMember* member = Member(key);
+  return member == nullptr ? nullptr : &member->value;
+}
+
 std::string SectionReader::Path(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
 
 Position SectionReader::Here() const {
@@ -143,30 +65,51 @@ bool SectionReader::IsAuto(const std::string& key) const {
   return member != nullptr && member->value.IsAuto();
 }
 
-const JsonValue* SectionReader::Take(const std::string& key) {
+void SectionReader::Know(const std::string& key, KeyRecord::Type type, Range range) {
   known_.push_back(key);
+  Note(key, type, range);
+}
+
+void SectionReader::Note(const std::string& key, KeyRecord::Type type, Range range, std::string flag) {
+  if (context_->records == nullptr) return;
+  context_->records->push_back({Path(key), type, range, kind_, std::move(flag), std::nullopt});
+}
+
+void SectionReader::NoteKnown(const KnownKey& known) {
+  if (context_->records == nullptr) return;
+  const KeyRecord::Type type = known.members.empty() ? KeyRecord::Type::kAny : KeyRecord::Type::kSection;
+  for (const std::string_view name : {known.key, known.short_name}) {
+    if (!name.empty()) context_->records->push_back({Path(std::string(name)), type, {}, kind_, "", known});
+  }
+}
+
+const JsonValue* SectionReader::Take(const std::string& key) {
+  Know(key);
   const JsonMember* member = Member(key);
   if (member == nullptr) return nullptr;
   read_.insert(key);
   return &member->value;
 }
 
-void SectionReader::Record(const std::string& key, std::string value, std::string source) {
+void SectionReader::Record(const std::string& key, std::string value, std::string source, std::string by_default) {
   if (source.empty()) source = fmt::format("{}:{}", context_->file, At(key).line);
   const std::string path = Path(key);
   for (Origin& origin : context_->origins) {
     if (origin.key == path) {
       origin.value = std::move(value);
       origin.source = std::move(source);
+      if (!by_default.empty()) origin.default_value = std::move(by_default);
       return;
     }
   }
-  context_->origins.push_back({path, std::move(value), std::move(source)});
+  context_->origins.push_back({path, std::move(value), std::move(source), std::move(by_default)});
 }
 
 void SectionReader::TypeError(const std::string& key, const JsonValue& value, const std::string& wanted,
                               const std::string& fix) {
-  diagnostics().Error("CFG005", At(key), Path(key), fmt::format("{} is no {}", Describe(value), wanted), fix);
+  const bool tuner = value.kind == Kind::kArray && !wanted.starts_with("list");
+  diagnostics().Error("CFG005", At(key), Path(key), fmt::format("{} is no {}", Describe(value), wanted),
+                      tuner ? "write the one value to train with: a list is input of DeepSpeed's autotuner" : fix);
 }
 
 void SectionReader::Converted(const std::string& key, const JsonValue& value, const std::string& into) {
@@ -250,19 +193,23 @@ std::optional<bool> SectionReader::Boolean(const std::string& key, const JsonVal
 }
 
 bool SectionReader::Read(const std::string& key, bool& value) {
+  Note(key, KeyRecord::Type::kBool);
+  const std::string by_default = ToText(value);
   const JsonValue* found = Present(key);
   const std::optional<bool> read = found ? Boolean(key, *found) : std::nullopt;
   if (read) value = *read;
-  Record(key, ToText(value), read ? "" : "default");
+  Record(key, ToText(value), read ? "" : "default", by_default);
   return read.has_value();
 }
 
 bool SectionReader::Read(const std::string& key, int64_t& value, Range range) {
+  Note(key, KeyRecord::Type::kInteger, range);
+  const std::string by_default = ToText(value);
   const JsonValue* found = Present(key);
   std::optional<int64_t> read = found ? Integer(key, *found) : std::nullopt;
   if (read && !InRange(key, static_cast<double>(*read), range)) read.reset();
   if (read) value = *read;
-  Record(key, ToText(value), read ? "" : "default");
+  Record(key, ToText(value), read ? "" : "default", by_default);
   return read.has_value();
 }
 
@@ -276,24 +223,30 @@ bool SectionReader::Read(const std::string& key, int& value, Range range) {
 }
 
 bool SectionReader::Read(const std::string& key, double& value, Range range) {
+  Note(key, KeyRecord::Type::kNumber, range);
+  const std::string by_default = ToText(value);
   const JsonValue* found = Present(key);
   std::optional<double> read = found ? Number(key, *found) : std::nullopt;
   if (read && !InRange(key, *read, range)) read.reset();
   if (read) value = *read;
-  Record(key, ToText(value), read ? "" : "default");
+  Record(key, ToText(value), read ? "" : "default", by_default);
   return read.has_value();
 }
 
 bool SectionReader::Read(const std::string& key, std::string& value) {
+  Note(key, KeyRecord::Type::kText);
+  const std::string by_default = value;
   const JsonValue* found = Present(key);
   const bool ok = found != nullptr && found->kind == Kind::kText;
   if (found != nullptr && !ok) TypeError(key, *found, "text", "write it in quotes");
   if (ok) value = found->text;
-  Record(key, value, ok ? "" : "default");
+  Record(key, value, ok ? "" : "default", by_default);
   return ok;
 }
 
 bool SectionReader::Read(const std::string& key, std::array<double, 2>& value, Range range) {
+  Note(key, KeyRecord::Type::kPair, range);
+  const std::string by_default = fmt::format("[{}, {}]", value[0], value[1]);
   const JsonValue* found = Present(key);
   bool ok = found != nullptr;
   if (ok && (found->kind != Kind::kArray || found->elements.size() != 2)) {
@@ -307,11 +260,14 @@ bool SectionReader::Read(const std::string& key, std::array<double, 2>& value, R
     if (ok) read[i] = *number;
   }
   if (ok) value = read;
-  Record(key, fmt::format("[{}, {}]", value[0], value[1]), ok ? "" : "default");
+  Record(key, fmt::format("[{}, {}]", value[0], value[1]), ok ? "" : "default", by_default);
   return ok;
 }
 
 SectionReader SectionReader::Section(const std::string& key, SectionKind kind, bool null_is_absent) {
+  if (context_->records != nullptr) {
+    context_->records->push_back({Path(key), KeyRecord::Type::kSection, {}, kind, "", std::nullopt});
+  }
   const JsonValue* value = Take(key);
   const bool absent = value == nullptr || (value->kind == Kind::kNull && null_is_absent);
   if (!absent && value->kind != Kind::kObject) {
@@ -331,23 +287,6 @@ void SectionReader::AutoNeedsFlag(const std::string& key, const std::string& fla
   diagnostics().Error("CFG007", At(key), Path(key),
                       fmt::format("\"auto\" needs a value, and {} is not given", flag_name),
                       fmt::format("pass {}, or write the value", flag_name));
-}
-
-void SectionReader::ReportKnown(const JsonMember& member, const KnownKey& known,
-                                std::vector<const KnownKey*>& no_effect,
-                                std::vector<const JsonMember*>& no_effect_members) {
-  if (IsDefault(member.value, known.default_value)) return;
-  if (known.treatment == kNoEffect) {
-    no_effect.push_back(&known);
-    no_effect_members.push_back(&member);
-  } else if (known.default_value == "true" || IsOn(member.value)) {
-    const bool section = member.value.kind == Kind::kObject;
-    diagnostics().Error(
-        "CFG009", {context_->file, member.line, member.column}, Path(member.key),
-        section ? "DeepSpeed knows this section; it is on, and not supported here"
-                : fmt::format("DeepSpeed knows this key, but {} is not supported here", Describe(member.value)),
-        std::string(known.why));
-  }
 }
 
 void SectionReader::ReportUnknown(const JsonMember& member, std::span<const std::string> names) {
@@ -370,41 +309,6 @@ std::vector<const JsonMember*> SectionReader::Unread() const {
     if (!read_.contains(member.key) && !IsSilentName(member.key)) unread.push_back(&member);
   }
   return unread;
-}
-
-void SectionReader::RejectUnread(std::span<const KnownKey> known) {
-  if (object_ == nullptr) return;
-  std::vector<std::string> names = known_;
-  for (const KnownKey& entry : known) names.emplace_back(entry.key);
-  std::ranges::sort(names);
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  std::vector<const KnownKey*> no_effect;
-  std::vector<const JsonMember*> no_effect_members;
-  for (const JsonMember* unread : Unread()) {
-    const JsonMember& member = *unread;
-    // In objects that DeepSpeed checks, "auto" is dropped before the check, unknown names included.
-    if (kind_ == SectionKind::kChecked && member.value.IsAuto()) continue;
-    const auto it = std::ranges::find(known, member.key, &KnownKey::key);
-    if (it != known.end()) {
-      ReportKnown(member, *it, no_effect, no_effect_members);
-    } else {
-      ReportUnknown(member, names);
-    }
-  }
-  // One notice for all keys of one section that share a reason.
-  for (size_t i = 0; i < no_effect.size(); ++i) {
-    std::vector<std::string> keys;
-    const std::string_view why = no_effect[i]->why;
-    if (std::any_of(no_effect.begin(), no_effect.begin() + static_cast<std::ptrdiff_t>(i),
-                    [&](const KnownKey* earlier) { return earlier->why == why; })) {
-      continue;
-    }
-    for (size_t j = i; j < no_effect.size(); ++j) {
-      if (no_effect[j]->why == why) keys.emplace_back(no_effect[j]->key);
-    }
-    diagnostics().Notice("CFG010", {context_->file, no_effect_members[i]->line, no_effect_members[i]->column}, path_,
-                         fmt::format("{}: no effect here: {}", Join(keys, ", "), why));
-  }
 }
 
 }  // namespace trireme

@@ -41,7 +41,16 @@ inline Range Above(double low) { return {.low = low, .open_low = true}; }
 inline Range Between(double low, double high) { return {.low = low, .high = high}; }
 inline Range FromUpTo(double low, double high) { return {.low = low, .high = high, .open_high = true}; }
 
-// A key that DeepSpeed knows and this program does not act on.
+// How DeepSpeed treats an object, which decides about unknown keys, text in place of numbers, and "auto".
+enum class SectionKind : uint8_t {
+  kLoose,      // unknown keys warn, text is no number, "auto" needs a rule
+  kChecked,    // unknown keys are errors, "12" and "true" are converted with a notice, "auto" is the default
+  kArguments,  // unknown keys are errors; else as kLoose
+};
+
+// A key that DeepSpeed knows and this program does not act on. Its value is checked all the same: its type is that of
+// the default ("true": a boolean, "0": a whole number of at least 0, "-1": one of any sign, "0.0": a number, "mean" or
+// "''": text), of `choices` or `members`; without any of them it may be anything.
 struct KnownKey {
   enum class Treatment : uint8_t {
     kNoEffect,  // a value other than the default gives a notice
@@ -50,22 +59,33 @@ struct KnownKey {
   std::string_view key;
   Treatment treatment;
   std::string_view default_value;  // as text; "" for objects and null. Off values are defaults too for kRefused
-  std::string_view why;            // why nothing happens, or what would work instead
+  std::string_view why;            // why nothing happens, or what would work instead; "": the section speaks for it
+  std::string_view choices = {};   // "warn|ignore|fail": the texts that it may be, in any letter case
+  SectionKind kind = SectionKind::kLoose;  // of an object
+  std::span<const KnownKey> members = {};  // of an object
+  std::string_view short_name = {};        // an alias, of which DeepSpeed refuses both at once
+  bool nullable = false;                   // null is absent, as it is in every object that DeepSpeed does not check
+  bool required = false;                   // DeepSpeed stops where the section is and the key is not
 };
 inline constexpr auto kNoEffect = KnownKey::Treatment::kNoEffect;
 inline constexpr auto kRefused = KnownKey::Treatment::kRefused;
 
-// How DeepSpeed treats an object, which decides about unknown keys, text in place of numbers, and "auto".
-enum class SectionKind : uint8_t {
-  kLoose,      // unknown keys warn, text is no number, "auto" needs a rule
-  kChecked,    // unknown keys are errors, "12" and "true" are converted with a notice, "auto" is the default
-  kArguments,  // unknown keys are errors; else as kLoose
+// A key that a parse asked for, whether or not the text has it: the schema (parsers/schema) is made of these.
+struct KeyRecord {
+  enum class Type : uint8_t { kAny, kBool, kInteger, kNumber, kText, kPair, kSection };
+  std::string path;
+  Type type = Type::kAny;  // kAny: the section looks at the value itself
+  Range range = {};
+  SectionKind kind = SectionKind::kLoose;  // of the object that holds the key; of the section itself where it is one
+  std::string flag;                        // of the command line, "" where none fills the key
+  std::optional<KnownKey> known;           // neither read nor acted on
 };
 
 struct ReaderContext {
   std::string file;
   Diagnostics& diagnostics;
   std::vector<Origin>& origins;
+  std::vector<KeyRecord>* records = nullptr;  // who asks for a schema
 };
 
 class SectionReader {
@@ -95,10 +115,12 @@ class SectionReader {
   // The object under `key`; a reader of nothing where it is absent or no object (which is an error).
   SectionReader Section(const std::string& key, SectionKind kind, bool null_is_absent = false);
 
+  // The value as written, null pointer where absent; for rules between keys that others read.
+  const JsonValue* Find(const std::string& key) const;
   // Marks the key as read and returns its value as written; null pointer where absent.
   const JsonValue* Take(const std::string& key);
   // For aliases, deprecated and conditional keys: as if the key had been read.
-  void Know(const std::string& key) { known_.push_back(key); }
+  void Know(const std::string& key, KeyRecord::Type type = KeyRecord::Type::kAny, Range range = {});
 
   bool Exists() const { return object_ != nullptr; }
   bool Has(const std::string& key) const;     // present, and not null
@@ -108,8 +130,9 @@ class SectionReader {
   std::string Path(const std::string& key) const;
   Diagnostics& diagnostics() { return context_->diagnostics; }
 
-  // Sets the row of a key in the table of origins. An empty source: the file, at the key's line.
-  void Record(const std::string& key, std::string value, std::string source = "");
+  // Sets the row of a key in the table of origins. An empty source: the file, at the key's line. `by_default`: what the
+  // value would be without the key, where that is known.
+  void Record(const std::string& key, std::string value, std::string source = "", std::string by_default = "");
 
   // Members that nobody read and whose names are no remarks.
   std::vector<const JsonMember*> Unread() const;
@@ -118,6 +141,12 @@ class SectionReader {
   void RejectUnread(std::span<const KnownKey> known = {});
 
  private:
+  // For the schema.
+  void Note(const std::string& key, KeyRecord::Type type, Range range = {}, std::string flag = "");
+  void NoteKnown(const KnownKey& known);
+  template <class T>
+  static constexpr KeyRecord::Type RecordTypeOf();
+
   const JsonMember* Member(const std::string& key) const;
   void TypeError(const std::string& key, const JsonValue& value, const std::string& wanted, const std::string& fix);
   void Converted(const std::string& key, const JsonValue& value, const std::string& into);
@@ -127,8 +156,17 @@ class SectionReader {
   std::optional<int64_t> Integer(const std::string& key, const JsonValue& value);
   std::optional<double> Number(const std::string& key, const JsonValue& value);
   std::optional<bool> Boolean(const std::string& key, const JsonValue& value);
-  void ReportKnown(const JsonMember& member, const KnownKey& known, std::vector<const KnownKey*>& no_effect,
-                   std::vector<const JsonMember*>& no_effect_members);
+  struct WithoutEffect {
+    const KnownKey* known;
+    const JsonMember* member;
+  };
+  // Is the value one that DeepSpeed takes? Says so if not.
+  bool IsValid(const JsonMember& member, const KnownKey& known);
+  bool IsValidText(const JsonMember& member, const KnownKey& known);
+  void ReportKnown(const JsonMember& member, const KnownKey& known, std::vector<WithoutEffect>& without_effect);
+  void ReportWithoutEffect(std::span<const WithoutEffect> keys);
+  void CheckMembers(const KnownKey& section);
+  void CheckPresence(const KnownKey& known);  // of required keys and of aliases
   void ReportUnknown(const JsonMember& member, std::span<const std::string> names);
   void FlagConflict(const std::string& key, const std::string& written, const std::string& flag,
                     const std::string& flag_name);
@@ -148,10 +186,19 @@ std::string ToText(double value);  // shortest text that gives the same number
 std::string ToText(const std::string& value);
 
 template <class T>
+constexpr KeyRecord::Type SectionReader::RecordTypeOf() {
+  if constexpr (std::is_same_v<T, bool>) return KeyRecord::Type::kBool;
+  if constexpr (std::is_integral_v<T>) return KeyRecord::Type::kInteger;
+  if constexpr (std::is_floating_point_v<T>) return KeyRecord::Type::kNumber;
+  return KeyRecord::Type::kText;
+}
+
+template <class T>
 bool SectionReader::ReadOptional(const std::string& key, std::optional<T>& value, Range range) {
   if (!Has(key)) {
+    Note(key, RecordTypeOf<T>(), range);
     Take(key);
-    Record(key, "absent", "default");
+    Record(key, "absent", "default", "absent");
     return false;
   }
   T read{};
@@ -168,6 +215,7 @@ bool SectionReader::ReadOptional(const std::string& key, std::optional<T>& value
 template <class T>
 bool SectionReader::Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,
                          Range range, AutoRule rule) {
+  Note(key, RecordTypeOf<T>(), range, flag_name);
   if (Has(key) && !IsAuto(key)) {
     bool ok = false;
     if constexpr (std::is_same_v<T, bool>) {
@@ -179,18 +227,19 @@ bool SectionReader::Fill(const std::string& key, T& value, const std::optional<T
     return ok;
   }
   const bool is_auto = IsAuto(key);
+  const std::string by_default = ToText(value);
   Take(key);
   if (flag) {
     if (!InRange(key, static_cast<double>(*flag), range, flag_name)) return false;
     value = *flag;
-    Record(key, ToText(value), flag_name);
+    Record(key, ToText(value), flag_name, by_default);
     return true;
   }
   if (is_auto && rule == AutoRule::kNeedsFlag) {
     AutoNeedsFlag(key, flag_name);
     return false;
   }
-  Record(key, ToText(value), is_auto ? "default (\"auto\")" : "default");
+  Record(key, by_default, is_auto ? "default (\"auto\")" : "default", by_default);
   return false;
 }
 

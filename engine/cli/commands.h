@@ -24,6 +24,7 @@ inline constexpr auto kCommands = std::to_array<Command>({
     {"launch", "start the ranks of a job on this machine and end them together", Program::kTrireme},
     {"train", "one rank of the trainer", Program::kEngine},
     {"plan", "batch arithmetic, layout and memory of a config, without a GPU", Program::kTrireme},
+    {"explain", "what a key of the config means, its default and effects", Program::kTrireme},
     {"data", "tokenise text, check .bin/.idx files", Program::kTrireme},
     {"inspect", "what a checkpoint holds, and whether it is whole", Program::kTrireme},
     {"convert", "a checkpoint into a Hugging Face folder", Program::kTrireme},
@@ -52,6 +53,7 @@ consteval bool RunsAllOf(Program program, const std::array<Handler, kCount>& han
 // `trireme`: no LibTorch.
 int RunLaunch(Arguments arguments);   // launch.cpp
 int RunPlan(Arguments arguments);     // plan.cpp
+int RunExplain(Arguments arguments);  // explain.cpp
 int RunData(Arguments arguments);     // data.cpp
 int RunInspect(Arguments arguments);  // inspect.cpp
 int RunConvert(Arguments arguments);  // convert.cpp

@@ -26,6 +26,7 @@ using trireme::cli::Program;
 constexpr auto kHandlers = std::to_array<Handler>({
     {"launch", trireme::cli::RunLaunch},
     {"plan", trireme::cli::RunPlan},
+    {"explain", trireme::cli::RunExplain},
     {"data", trireme::cli::RunData},
     {"inspect", trireme::cli::RunInspect},
     {"convert", trireme::cli::RunConvert},

@@ -22,6 +22,7 @@ int RunPlan(Arguments arguments) {
     fmt::print("{}", PlanJson(planned, verdict));
   } else {
     PrintLayout(planned);
+    PrintResolved(planned.config, options.resolved);
     PrintMemory(planned.plan);
     PrintTraffic(planned);
     PrintPrediction(planned);

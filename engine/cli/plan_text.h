@@ -17,6 +17,8 @@ void PrintLayout(const Planned& planned);
 // plan_grid.cpp: one line a pipeline rank, "0-7 8-15 | 16-23 24-31": the ranks of a tensor-parallel group are joined,
 // a bar stands between nodes; of many only the first and the last.
 std::vector<std::string> GridLines(const Topology& topology, int64_t ranks_per_node);
+// plan_config_text.cpp: resolved values with their origins; `all`: those that have their defaults too.
+void PrintResolved(const Config& config, bool all);
 // plan_memory_text.cpp: the memory of the fullest rank by class, and its share of the host's.
 void PrintMemory(const Plan& plan);
 void PrintVerdict(const Planned& planned, const Verdict& verdict);

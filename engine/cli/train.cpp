@@ -35,6 +35,7 @@
 #include "engine/trainer/trainer.h"
 #include "parsers/cli.h"
 #include "parsers/model_config.h"
+#include "parsers/schema/resolved.h"
 
 namespace trireme::cli {
 namespace {
@@ -143,6 +144,8 @@ void PrintStart(const TrainOptions& options, const Trainer& trainer) {
   log::Info("trireme {}: {} with {} parameters, {} layers x {}, {} heads, vocabulary {} ({} with padding)", Version(),
             plan.model.name, FormatCount(plan.num_parameters), plan.model.num_layers, plan.model.hidden_size,
             plan.model.num_attention_heads, plan.model.vocab_size, plan.model.padded_vocab_size);
+  for (const std::string& line : Lines(ResolvedTable(trainer.config(), ResolvedRows::kNotable)))
+    log::Info("  {}", line);
   for (const Origin& origin : trainer.config().origins)
     log::Debug("{} = {} ({})", origin.key, origin.value, origin.source);
   log::Info(

@@ -196,8 +196,9 @@ struct AdamOptions {
   bool decoupled = true;  // AdamW; false: L2
   bool bias_correction = true;
 };
-// In the master's type, rounded in the order of DeepSpeed's fused Adam: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g;
-// u = (m / c1) / (sqrt(v / c2) + eps) (+ wd p if decoupled); p -= lr u, where c = 1 - b^t.
+// In the master's type: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; u = (m / c1) / (sqrt(v / c2) + eps) (+ wd p if
+// decoupled); p -= lr u, where c = 1 - b^t. Rounded on GPUs in the order of DeepSpeed's fused Adam, which is this one,
+// on the CPU in that of its CPU Adam: p -= (lr wd) p; p -= (lr / c1) (m / (sqrt(v) (1 / sqrt(c2)) + eps)).
 // On the CPU one pass that moves each byte once: 28 bytes an element with a 16-bit gradient and 16-bit weights.
 void AdamUpdate(const at::Tensor& master, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                 const at::Tensor& gradient, const at::Tensor& weights, const at::Tensor& state,

@@ -163,11 +163,12 @@ void ParseRecompute(SectionReader& in, RecomputeConfig& config) {
 void ParseActivations(SectionReader& root, const TrainFlags& flags, Config& config) {
   RecomputeConfig& c = config.recompute;
   SectionReader in = root.Section("activation_checkpointing", SectionKind::kLoose);
-  in.Read("partition_activations", c.partition_activations);
+  in.Fill("partition_activations", c.partition_activations,
+          flags.distribute_saved_activations ? std::optional<bool>(true) : std::nullopt,
+          "--distribute-saved-activations");
   in.Read("cpu_checkpointing", c.cpu_checkpointing);
   std::optional<int64_t> number;
   if (in.ReadOptional("number_checkpoints", number, AtLeast(1))) c.number_checkpoints = *number;
-  c.partition_activations = c.partition_activations || flags.distribute_saved_activations;
   in.RejectUnread(kKnown);
   JoinFlags(root, flags, c);
   if (c.layers_per_checkpoint > 0 && !c.runs.empty() && (!AnyFull(c) || c.of_each_stage)) {

@@ -8,9 +8,20 @@ namespace {
 
 constexpr const char* kTunes = "it tunes a mechanism that this program does not have; the result is the same";
 
+constexpr const char* kReadsAhead = "states on a disk are always read ahead and written behind";
+constexpr const char* kPages = "weights on a disk lie in a mapped file, of which the system keeps in memory what fits";
+
 constexpr KnownKey kKnownOfOptimizer[] = {
     {"super_offload", kNoEffect, "false", "updates always run bucket by bucket, under copies in both directions"},
     {"cpuadam_cores_perc", kNoEffect, "0.8", kTunes},
+    {"pipeline_read", kNoEffect, "false", kReadsAhead},
+    {"pipeline_write", kNoEffect, "false", kReadsAhead},
+    {"fast_init", kNoEffect, "false", kTunes},
+};
+constexpr KnownKey kKnownOfParam[] = {
+    {"buffer_count", kNoEffect, "5", kPages},
+    {"buffer_size", kNoEffect, "100000000", kPages},
+    {"max_in_cpu", kNoEffect, "1000000000", kPages},
 };
 
 // The keys of an offload object; nothing where it is absent, off by an old name, or wrong. `device` becomes what the
@@ -83,9 +94,6 @@ OffloadOptimizerConfig ReadOptimizer(SectionReader& zero, int stage) {
   }
   in->Read("pin_memory", c.pin_memory);
   in->Read("buffer_count", c.buffer_count, AtLeast(0));
-  in->Read("pipeline_read", c.pipeline_read);
-  in->Read("pipeline_write", c.pipeline_write);
-  in->Read("fast_init", c.fast_init);
   in->Read("ratio", c.ratio, Between(0, 1));
   if (c.ratio < 1 && stage != 3) {
     in->diagnostics().Error("CFG036", in->At("ratio"), in->Path("ratio"),
@@ -103,10 +111,7 @@ OffloadParamConfig ReadParam(SectionReader& zero) {
   ReadDevice(*in, c.device);
   ReadPath(*in, c.device, c.nvme_path);
   in->Read("pin_memory", c.pin_memory);
-  in->Read("buffer_count", c.buffer_count, AtLeast(0));
-  in->Read("buffer_size", c.buffer_size, AtLeast(0));
-  in->Read("max_in_cpu", c.max_in_cpu, AtLeast(0));
-  in->RejectUnread();
+  in->RejectUnread(kKnownOfParam);
   return c;
 }
 

@@ -44,7 +44,7 @@ struct Size {
       return;
     }
     if (!in.Has(name)) {
-      in.Know(name);
+      in.Know(name, KeyRecord::Type::kInteger, Between(lowest, 1'000'000));
       return;
     }
     if (!in.Read(name, read, Between(lowest, 1'000'000))) return;
@@ -72,13 +72,25 @@ int64_t Resolve(SectionReader& root, const Size& size, const std::optional<int64
                              fmt::format("remove {}, or the key", flag_name));
   }
   const int64_t value = size.value != 0 ? size.value : flag.value_or(1);
-  root.Record(key, ToText(value), size.value != 0 ? fmt::format("key {}", size.key) : flag ? flag_name : "default");
+  root.Record(key, ToText(value), size.value != 0 ? std::string(kKeySource) + size.key : flag ? flag_name : "default");
   return value;
+}
+
+// Of DeepSpeed's own kind, where whole layers see a part of the sequence.
+int64_t ReadSequenceParallel(SectionReader& root) {
+  int64_t size = 1;
+  if (!root.Read("sequence_parallel_size", size, Between(1, 1'000'000)) || size == 1) return size;
+  root.diagnostics().Error(
+      "CFG009", root.At("sequence_parallel_size"), "sequence_parallel_size",
+      fmt::format("{}: sequences divided between replicas are not supported", size),
+      fmt::format("set it to 1; --tensor-model-parallel-size {} --sequence-parallel divides layers and sequences",
+                  size));
+  return size;
 }
 
 }  // namespace
 
-void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config) {
+int64_t ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config) {
   Size tp, pp;
   SectionReader tensor = root.Section("tensor_parallel", SectionKind::kChecked);
   tp.Add(tensor, "autotp_size", 0);
@@ -106,6 +118,7 @@ void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config)
       Resolve(root, tp, flags.tensor_model_parallel_size, "--tensor-model-parallel-size", "tensor_parallel.tp_size");
   config.pipeline_parallel.pp_size = Resolve(root, pp, flags.pipeline_model_parallel_size,
                                              "--pipeline-model-parallel-size", "pipeline_parallel.pp_size");
+  return ReadSequenceParallel(root);
 }
 
 }  // namespace trireme

@@ -8,21 +8,27 @@ namespace {
 
 // bf16 blocks of older files carry the keys of fp16; DeepSpeed ignored them until 0.17.
 constexpr const char* kNoScale = "bf16 uses no loss scale";
+constexpr const char* kInputs = "the inputs of a GPT are token ids, which nothing casts";
+constexpr const char* kMasters = "set it to false: master weights and moments are fp32";
 constexpr KnownKey kBf16Known[] = {
+    {"check_grad_overflow", kNoEffect, "true", "a gradient that is not finite skips the update at every ZeRO stage"},
+    {"immediate_grad_update", kNoEffect, "false", "it says when gradients are added up; the sums are the same"},
+    {"bf16_master_weights_and_grads", kRefused, "false", kMasters},
+    {"bf16_optimizer_states", kRefused, "false", kMasters},
     {"loss_scale", kNoEffect, "", kNoScale},
     {"loss_scale_window", kNoEffect, "", kNoScale},
     {"initial_scale_power", kNoEffect, "", kNoScale},
     {"hysteresis", kNoEffect, "", kNoScale},
     {"consecutive_hysteresis", kNoEffect, "", kNoScale},
     {"min_loss_scale", kNoEffect, "", kNoScale},
-    {"auto_cast", kNoEffect, "false", "the inputs of a GPT are token ids, which nothing casts"},
+    {"auto_cast", kNoEffect, "false", kInputs},
     {"accumulate_grads_in_fp32", kNoEffect, "true", "data_types.grad_accum_dtype decides, and is fp32 by default"},
     {"check_overflow", kNoEffect, "", "the key's name is check_grad_overflow"},
 };
 // Members of older files that DeepSpeed ignored until 0.17.
 constexpr KnownKey kFp16Known[] = {
-    {"type", kNoEffect, "fp16", "old files carry it"},
-    {"fp16", kNoEffect, "true", "old files carry it"},
+    {"auto_cast", kNoEffect, "false", kInputs},         {"fp16_master_weights_and_grads", kRefused, "false", kMasters},
+    {"type", kNoEffect, "fp16", "old files carry it"},  {"fp16", kNoEffect, "true", "old files carry it"},
     {"opt_level", kNoEffect, "", "old files carry it"},
 };
 constexpr KnownKey kDataTypesKnown[] = {
@@ -46,18 +52,12 @@ void ReadEnabled(SectionReader& in, bool flag, const char* flag_name, bool& enab
 Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags) {
   Fp16Config c;
   ReadEnabled(in, flags.fp16, "--fp16", c.enabled);
-  in.Read("auto_cast", c.auto_cast);
   in.Read("loss_scale", c.loss_scale, AtLeast(0));
   in.Read("initial_scale_power", c.initial_scale_power, Between(-126, 127));
   const bool window = in.Read("loss_scale_window", c.loss_scale_window);
   const bool hysteresis = in.Read("hysteresis", c.hysteresis);
   in.Read("consecutive_hysteresis", c.consecutive_hysteresis);
   const bool floor = in.Read("min_loss_scale", c.min_loss_scale);
-  in.Read("fp16_master_weights_and_grads", c.fp16_master_weights_and_grads);
-  if (c.fp16_master_weights_and_grads) {
-    in.diagnostics().Error("CFG009", in.At("fp16_master_weights_and_grads"), in.Path("fp16_master_weights_and_grads"),
-                           "master weights in fp16 are not supported", "set it to false: master weights are fp32");
-  }
   if (c.enabled && c.loss_scale == 0) {  // DeepSpeed checks the scaler's keys with a dynamic scale only
     if (window && c.loss_scale_window < 1) {
       in.diagnostics().Error("CFG006", in.At("loss_scale_window"), in.Path("loss_scale_window"),
@@ -88,18 +88,6 @@ Bf16Config ParseBf16(SectionReader& root, const TrainFlags& flags) {
   root.Take(old_name ? "bf16" : "bfloat16");
   Bf16Config c;
   ReadEnabled(in, flags.bf16, "--bf16", c.enabled);
-  in.Read("check_grad_overflow", c.check_grad_overflow);
-  in.Read("immediate_grad_update", c.immediate_grad_update);
-  in.Read("bf16_master_weights_and_grads", c.bf16_master_weights_and_grads);
-  in.Read("bf16_optimizer_states", c.bf16_optimizer_states);
-  for (const char* key : {"bf16_master_weights_and_grads", "bf16_optimizer_states"}) {
-    const bool on =
-        std::string_view(key) == "bf16_optimizer_states" ? c.bf16_optimizer_states : c.bf16_master_weights_and_grads;
-    if (!on) continue;
-    in.diagnostics().Error("CFG009", in.At(key), in.Path(key),
-                           "DeepSpeed knows this key, but states in bf16 are not supported here",
-                           "set it to false: master weights and moments are fp32");
-  }
   in.RejectUnread(kBf16Known);
   if (!old_name && root.Has("bfloat16")) {
     const JsonMember* other = root.Take("bfloat16")->Find("enabled");

@@ -88,7 +88,10 @@ void ReadTotalSteps(SectionReader& params, const TrainFlags& flags, SchedulerCon
   if (params.Has(key) && !params.IsAuto(key)) {
     params.Read(key, c.total_num_steps, range);
   } else if (flags.train_iters || !flags.for_plan) {
-    if (!params.IsAuto(key) && !flags.train_iters) return Missing(params, key, "write it, or pass --train-iters");
+    if (!params.IsAuto(key) && !flags.train_iters) {
+      params.Know(key);
+      return Missing(params, key, "write it, or pass --train-iters");
+    }
     params.Fill(key, c.total_num_steps, flags.train_iters, "--train-iters", range, AutoRule::kNeedsFlag);
   } else {
     params.Take(key);
@@ -110,8 +113,8 @@ void ReadMaxLr(SectionReader& params, double optimizer_lr, double absent, Schedu
   if (value != nullptr && (value->kind == JsonValue::Kind::kNull || value->IsAuto())) {
     c.warmup_max_lr = optimizer_lr;
     params.Record(key, ToText(optimizer_lr), "optimizer.params.lr");
-  } else {
-    params.Read(key, c.warmup_max_lr, AtLeast(0));
+  } else if (!params.Read(key, c.warmup_max_lr, AtLeast(0)) && c.type == SchedulerType::kWarmupLR) {
+    params.Record(key, ToText(optimizer_lr), "default: optimizer.params.lr");
   }
 }
 

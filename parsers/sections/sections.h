@@ -6,6 +6,7 @@
 
 #include "parsers/cli.h"
 #include "parsers/config.h"
+#include "parsers/elasticity.h"
 #include "parsers/section_reader.h"
 
 namespace trireme {
@@ -24,16 +25,28 @@ Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags);
 Bf16Config ParseBf16(SectionReader& root, const TrainFlags& flags);
 DataTypesConfig ParseDataTypes(SectionReader in);
 AioConfig ParseAio(SectionReader in);
+ElasticityConfig ParseElasticity(SectionReader in);
 // offload_optimizer and offload_param of zero_optimization, whose stage is known (offload.cpp).
 void ReadOffload(SectionReader& zero, ZeroConfig& config);
 ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size);
-void ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
+// A size that came from a key of the file has this before the key's path as its source.
+inline constexpr std::string_view kKeySource = "key ";
+// Returns sequence_parallel_size, which is refused above 1.
+int64_t ParseParallel(SectionReader& root, const TrainFlags& flags, Config& config);
 TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& config);
 void ParseRecompute(SectionReader& in, RecomputeConfig& config);                      // a key of "trireme"
 void ParseActivations(SectionReader& root, const TrainFlags& flags, Config& config);  // after "pipeline" and "trireme"
 DataEfficiencyConfig ParseDataEfficiency(SectionReader in);
 void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config);
 
+void CheckFeatures(SectionReader& root);
+void TellNeoxKeys(SectionReader& root);  // last, before RejectUnread: takes what nobody read
+
 std::span<const KnownKey> KnownTopLevelKeys();
+
+// ParseConfigText (config.cpp), which also appends each key that it asks for, present or not. A section's keys come
+// after the section; conditional ones only where `text` makes the parser look at them.
+ParseResult ParseRecording(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
+                           int64_t hidden_size, std::vector<KeyRecord>* records);
 
 }  // namespace trireme

@@ -2,19 +2,25 @@
 #include <fmt/core.h>
 
 #include "engine/base/strings.h"
+#include "parsers/sections/known_sections.h"
 #include "parsers/sections/sections.h"
 
 namespace trireme {
 namespace {
 
 constexpr const char* kTunes = "it tunes a mechanism that this program does not have; the result is the same";
-constexpr const char* kReport = "this report is not made yet; training is the same";
+constexpr const char* kReport = "this report is not made; training is the same";
+constexpr const char* kMeans = "gradients are averaged either way";
 constexpr const char* kChangesMath = "switch it off or remove it: it changes what is trained";
+constexpr auto kChecked = SectionKind::kChecked;
+constexpr auto kLoose = SectionKind::kLoose;
+using known::Section;
 
 constexpr KnownKey kKnown[] = {
-    {"seq_parallel_communication_data_type", kNoEffect, "fp32", "sequence parallelism is off"},
-    {"prescale_gradients", kNoEffect, "false", "gradients are averaged either way"},
-    {"gradient_predivide_factor", kNoEffect, "1", "gradients are averaged either way"},
+    {"seq_parallel_communication_data_type", kNoEffect, "fp32", "sequence_parallel_size is 1", "fp32|bf16|fp16"},
+    {"prescale_gradients", kNoEffect, "false", kMeans},
+    {"gradient_predivide_factor", kNoEffect, "1.0", kMeans},
+    {"gradient_allreduce_op", kRefused, "mean", "write \"mean\"", "mean|sum"},
     {"sparse_gradients", kNoEffect, "false", kTunes},
     {"graph_harvesting", kNoEffect, "false", kTunes},
     {"disable_allgather", kNoEffect, "false", kTunes},
@@ -22,38 +28,38 @@ constexpr KnownKey kKnown[] = {
     {"zero_force_ds_cpu_optimizer", kNoEffect, "true", kTunes},
     {"allgather_size", kNoEffect, "500000000", "it belongs to \"zero_optimization\": true"},
     {"use_data_before_expert_parallelism", kNoEffect, "false", kTunes},
+    {"managed_gradient_accumulation", kRefused, "true", "set it to true"},
     {"dataloader_drop_last", kNoEffect, "false",
      "every batch is full: samples beyond the last full batch wait for the next epoch"},
-    {"checkpoint", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
-    {"nebula", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
-    {"datastates_ckpt", kNoEffect, "", "checkpoints are native, written atomically, and load into any layout"},
+    {"wall_clock_breakdown", kNoEffect, "false", "--trace FILE has the time of every instruction"},
+    {"memory_breakdown", kNoEffect, "false", "trireme plan has the memory by class"},
     {"dump_state", kNoEffect, "false", kReport},
-    {"log_level", kNoEffect, "", kReport},
-    {"vocabulary_size", kNoEffect, "", "the model's description decides"},
-    {"timers", kNoEffect, "", kReport},
-    {"comms_logger", kNoEffect, "", kReport},
-    {"flops_profiler", kNoEffect, "", kReport},
-    {"tensorboard", kNoEffect, "", kReport},
-    {"wandb", kNoEffect, "", kReport},
-    {"csv_monitor", kNoEffect, "", kReport},
-    {"comet", kNoEffect, "", kReport},
-    {"compile", kNoEffect, "", kTunes},
-    {"hybrid_engine", kNoEffect, "", "it generates between training steps, which this program does not"},
-    {"autotuning", kNoEffect, "", "the program trains with the values as they are"},
-    {"eigenvalue", kNoEffect, "", "DeepSpeed never reads it at the top level"},
-    {"gradient_allreduce_op", kRefused, "mean", "write \"mean\""},
-    {"managed_gradient_accumulation", kRefused, "true", "set it to true"},
-    {"sequence_parallel_size", kRefused, "1", "set it to 1: sequence parallelism is not supported yet"},
-    {"amp", kRefused, "", "use bf16 in place of Apex"},
-    {"torch_autocast", kRefused, "", "use bf16 with its fp32 master weights"},
-    {"expert_parallel", kRefused, "", "set enabled to false: mixture of experts is not supported yet"},
-    {"sparse_attention", kRefused, "", kChangesMath},
-    {"compression_training", kRefused, "", kChangesMath},
-    {"quantize_training", kRefused, "", kChangesMath},
-    {"weight_quantization", kRefused, "", kChangesMath},
-    {"progressive_layer_drop", kRefused, "", kChangesMath},
-    {"curriculum_learning", kRefused, "", kChangesMath},
-    {"elasticity", kRefused, "", "set enabled to false and write the three batch numbers"},
+    {"log_level", kNoEffect, "", "warnings and notices are always shown", "debug|info|warning|error|critical"},
+    {"vocabulary_size", kNoEffect, "0", "the model's description decides"},
+    {"datastates_ckpt", kNoEffect, "", known::kFormats},
+    Section("checkpoint", kNoEffect, "", known::kCheckpoint),
+    Section("nebula", kNoEffect, known::kFormats, known::kNebula),
+    Section("timers", kNoEffect, "", known::kTimers),
+    Section("comms_logger", kNoEffect, kReport, known::kCommsLogger, kChecked),
+    Section("flops_profiler", kNoEffect, kReport, known::kFlopsProfiler),
+    Section("tensorboard", kNoEffect, kReport, known::kTensorboard, kChecked),
+    Section("wandb", kNoEffect, kReport, known::kWandb, kChecked),
+    Section("csv_monitor", kNoEffect, kReport, known::kTensorboard, kChecked),
+    Section("comet", kNoEffect, kReport, known::kComet, kChecked),
+    Section("compile", kNoEffect, kTunes, known::kCompile, kChecked),
+    Section("hybrid_engine", kNoEffect, "it generates between training steps, which this program does not",
+            known::kHybridEngine, kChecked),
+    Section("autotuning", kNoEffect, "the program trains with the values as they are", known::kAutotuning),
+    Section("eigenvalue", kNoEffect, "DeepSpeed never reads it at the top level", known::kEigenvalue),
+    Section("amp", kRefused, "use bf16 in place of Apex", known::kAmp),
+    Section("torch_autocast", kRefused, "use bf16 with its fp32 master weights", known::kAutocast),
+    Section("expert_parallel", kRefused, "set enabled to false: mixture of experts is not supported", known::kExperts,
+            kLoose, /*nullable=*/true),
+    Section("compression_training", kRefused, kChangesMath, known::kCompression),
+    Section("quantize_training", kRefused, kChangesMath, known::kQuantizeTraining),
+    Section("weight_quantization", kRefused, kChangesMath, known::kWeightQuantization, kChecked),
+    Section("progressive_layer_drop", kRefused, kChangesMath, known::kLayerDrop),
+    Section("curriculum_learning", kRefused, kChangesMath, known::kCurriculum),
 };
 
 void ReadClipping(SectionReader& root, const TrainFlags& flags, Config& config) {
@@ -93,8 +99,6 @@ void ParseTopLevel(SectionReader& root, const TrainFlags& flags, Config& config)
     config.steps_per_print = *steps;
   }
   if (!steps) root.Record("steps_per_print", ToText(config.steps_per_print), "default");
-  root.Read("wall_clock_breakdown", config.wall_clock_breakdown);
-  root.Read("memory_breakdown", config.memory_breakdown);
   config.fp64 = flags.fp64;
   if (flags.seed) config.seed = *flags.seed;
   root.Record("seed", ToText(config.seed), flags.seed ? "--seed" : "default");

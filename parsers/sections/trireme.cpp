@@ -44,6 +44,7 @@ TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& co
                              "write \"tokens\", or remove the key");
     }
   }
+  in.Read("fill", c.fill);
   in.Read("deepspeed_accumulation", c.deepspeed_accumulation);
   in.Read("scale_growth_quirk", c.scale_growth_quirk);
   in.Read("find_bad_value", c.find_bad_value);
@@ -51,8 +52,8 @@ TriremeConfig ParseTrireme(SectionReader in, const TrainFlags& flags, Config& co
   in.Read("check_replicas_every", c.check_replicas_every, AtLeast(0));
   ParsePipeline(in.Section("pipeline", SectionKind::kChecked), config.pipeline_parallel);
   ParseRecompute(in, config.recompute);
-  config.tensor_parallel.sequence_parallel = flags.sequence_parallel;
-  in.Read("sequence_parallel", config.tensor_parallel.sequence_parallel);
+  in.Fill("sequence_parallel", config.tensor_parallel.sequence_parallel,
+          flags.sequence_parallel ? std::optional(true) : std::nullopt, "--sequence-parallel");
   in.RejectUnread();
   return c;
 }

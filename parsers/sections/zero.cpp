@@ -1,6 +1,8 @@
 // "zero_optimization". Bucket and threshold keys count elements. Facts: DeepSpeed 0.19, runtime/zero/config.py.
 #include <fmt/core.h>
 
+#include <vector>
+
 #include "parsers/sections/sections.h"
 
 namespace trireme {
@@ -8,35 +10,122 @@ namespace {
 
 constexpr const char* kTunes = "it tunes a mechanism that this program does not have; the result is the same";
 constexpr const char* kLossy = "set it to false: lossy communication is not supported";
+constexpr const char* kOverlaps = "reductions hide behind the backward pass either way";
+constexpr const char* kGroups = "shards go over all data-parallel ranks; the result is the same";
+
+// Strings, or lists of them.
+constexpr KnownKey kLeafModule[] = {
+    {"classes", kNoEffect, "", ""},
+    {"names", kNoEffect, "", ""},
+    {"name_suffixes", kNoEffect, "", ""},
+};
+constexpr KnownKey kLoco[] = {
+    {"err_beta", kNoEffect, "0.8", ""},
+    {"reset_T", kNoEffect, "1024", ""},
+};
+constexpr KnownKey kZenflow[] = {
+    {"topk_ratio", kNoEffect, "0.1", ""},
+    {"select_strategy", kNoEffect, "auto", "", "auto|step|epoch"},
+    {"select_interval", kNoEffect, "", ""},
+    {"update_interval", kNoEffect, "", ""},
+    {"overlap_step", kNoEffect, "false", ""},
+    {"offload", kNoEffect, "false", ""},
+    {"auto_ratio", kNoEffect, "0.99", ""},
+    {"full_warm_up_rounds", kNoEffect, "0", ""},
+    {"pt_reserved_cores_perc", kNoEffect, "0.5", ""},
+    {"steps_per_epoch", kNoEffect, "", ""},
+};
 
 constexpr KnownKey kKnown[] = {
+    {.key = "overlap_comm", .treatment = kNoEffect, .default_value = "true", .why = kOverlaps, .nullable = true},
+    {"reduce_scatter", kNoEffect, "true", "the sums are the same"},
+    {"contiguous_gradients", kNoEffect, "true", "gradients always lie in flat buffers"},
+    {"round_robin_gradients", kNoEffect, "false", kTunes},
+    {"load_from_fp32_weights", kNoEffect, "true", "checkpoints hold the master weights, and they are loaded"},
+    {"sub_group_size", kNoEffect, "1000000000", kTunes},
     {"use_multi_rank_bucket_allreduce", kNoEffect, "true", kTunes},
     {"allgather_partitions", kNoEffect, "true", kTunes},
     {"elastic_checkpoint", kNoEffect, "false", "every checkpoint loads into any layout"},
     {"ignore_unused_parameters", kNoEffect, "true", "a GPT uses all its parameters"},
     {"legacy_stage1", kRefused, "false", "set it to false: DeepSpeed has removed it too"},
-    {"zero_hpz_partition_size", kNoEffect, "1", kTunes},
+    {"zero_hpz_partition_size", kNoEffect, "1", kGroups},
     {"zero_quantized_weights", kRefused, "false", kLossy},
     {"zero_quantized_nontrainable_weights", kRefused, "false", kLossy},
     {"zero_quantized_gradients", kRefused, "false", kLossy},
-    {"zeropp_loco_param", kNoEffect, "", "it belongs to quantised gradients, which are off"},
-    {"mics_shard_size", kNoEffect, "-1", kTunes},
-    {"mics_hierarchical_params_gather", kNoEffect, "false", kTunes},
+    {.key = "zeropp_loco_param",
+     .treatment = kNoEffect,
+     .default_value = "",
+     .why = "it belongs to quantised gradients, which are off",
+     .members = kLoco,
+     .nullable = true},
+    {"mics_shard_size", kNoEffect, "-1", kGroups},
+    {"mics_hierarchical_params_gather", kNoEffect, "false", kGroups},
     {"memory_efficient_linear", kNoEffect, "true", kTunes},
     {"pipeline_loading_checkpoint", kNoEffect, "false", kTunes},
     {"override_module_apply", kNoEffect, "true", kTunes},
     {"log_trace_cache_warnings", kNoEffect, "false", kTunes},
     {"enable_sanity_checks", kNoEffect, "false", kTunes},
     {"save_muon_momentum_buffer_in_memory", kNoEffect, "false", kTunes},
-    {"leaf_module", kNoEffect, "", kTunes},
-    {"zenflow", kRefused, "", "remove it: it updates only a part of the gradient each step"},
-    {"stage3_module_granularity_threshold", kNoEffect, "0", kTunes},
-    {"module_granularity_threshold", kNoEffect, "0", kTunes},
-    {"stage3_use_all_reduce_for_fetch_params", kNoEffect, "false", kTunes},
-    {"use_all_reduce_for_fetch_params", kNoEffect, "false", kTunes},
-    {"stage3_allgather_sequential", kNoEffect, "false", kTunes},
-    {"allgather_sequential", kNoEffect, "false", kTunes},
-    {"cpu_offload_use_pin_memory", kNoEffect, "false", "DeepSpeed ignores it too"},
+    {.key = "leaf_module",
+     .treatment = kNoEffect,
+     .default_value = "",
+     .why = kTunes,
+     .kind = SectionKind::kChecked,
+     .members = kLeafModule,
+     .nullable = true},
+    {.key = "zenflow",
+     .treatment = kRefused,
+     .default_value = "",
+     .why = "remove it: it updates only a part of the gradient each step",
+     .kind = SectionKind::kChecked,
+     .members = kZenflow,
+     .nullable = true},
+    {"cpu_offload_use_pin_memory", kNoEffect, "false",
+     "DeepSpeed ignores it too; the key is offload_optimizer.pin_memory"},
+};
+
+// Of stage 3. At the other stages templates carry them and DeepSpeed does not look at them, so nothing is said.
+constexpr KnownKey kStage3[] = {
+    {.key = "stage3_param_persistence_threshold",
+     .treatment = kNoEffect,
+     .default_value = "100000",
+     .why = kTunes,
+     .short_name = "param_persistence_threshold"},
+    {.key = "stage3_model_persistence_threshold",
+     .treatment = kNoEffect,
+     .default_value = "9223372036854775807",
+     .why = kTunes,
+     .short_name = "model_persistence_threshold"},
+    {.key = "stage3_max_live_parameters",
+     .treatment = kNoEffect,
+     .default_value = "1000000000",
+     .why = kTunes,
+     .short_name = "max_live_parameters"},
+    {.key = "stage3_max_reuse_distance",
+     .treatment = kNoEffect,
+     .default_value = "1000000000",
+     .why = kTunes,
+     .short_name = "max_reuse_distance"},
+    {.key = "stage3_gather_16bit_weights_on_model_save",
+     .treatment = kNoEffect,
+     .default_value = "false",
+     .why = "--save-hf DIR writes the whole model in 16 bits",
+     .short_name = "gather_16bit_weights_on_model_save"},
+    {.key = "stage3_module_granularity_threshold",
+     .treatment = kNoEffect,
+     .default_value = "0",
+     .why = kTunes,
+     .short_name = "module_granularity_threshold"},
+    {.key = "stage3_use_all_reduce_for_fetch_params",
+     .treatment = kNoEffect,
+     .default_value = "false",
+     .why = kTunes,
+     .short_name = "use_all_reduce_for_fetch_params"},
+    {.key = "stage3_allgather_sequential",
+     .treatment = kNoEffect,
+     .default_value = "false",
+     .why = kTunes,
+     .short_name = "allgather_sequential"},
 };
 
 // A key with a long (stage3_x) and a short (x) name. Both at once are an error, as in DeepSpeed.
@@ -81,38 +170,39 @@ bool ReadLegacy(SectionReader& root, ZeroConfig& c) {
   return true;
 }
 
-void ReadStage3(SectionReader& in, ZeroConfig& c, int64_t hidden) {
-  const bool three = c.zero_stage == 3;
-  if (three && in.IsAuto("stage3_prefetch_bucket_size") && hidden > 0) {
-    ReadSize(in, "stage3_prefetch_bucket_size", c.stage3_prefetch_bucket_size, hidden * hidden * 9 / 10,
-             "0.9 x hidden_size^2, rounded down");
-  } else {
-    ReadAlias(in, "stage3_prefetch_bucket_size", c.stage3_prefetch_bucket_size, AtLeast(0));
-  }
-  if (three && in.IsAuto("stage3_param_persistence_threshold") && hidden > 0) {
-    ReadSize(in, "stage3_param_persistence_threshold", c.stage3_param_persistence_threshold, 10 * hidden,
-             "10 x hidden_size");
-  } else {
-    ReadAlias(in, "stage3_param_persistence_threshold", c.stage3_param_persistence_threshold, AtLeast(0));
-  }
-  ReadAlias(in, "stage3_model_persistence_threshold", c.stage3_model_persistence_threshold, AtLeast(0));
-  ReadAlias(in, "stage3_max_live_parameters", c.stage3_max_live_parameters, AtLeast(0));
-  ReadAlias(in, "stage3_max_reuse_distance", c.stage3_max_reuse_distance, AtLeast(0));
+// The fp16 of its name became 16bit.
+void MapOldGather(SectionReader& in) {
   const char* old_name = "stage3_gather_fp16_weights_on_model_save";
-  if (in.Has(old_name)) {
-    if (in.Has("stage3_gather_16bit_weights_on_model_save")) {
-      in.diagnostics().Error("CFG011", in.At(old_name), in.Path(old_name),
-                             "its new name stage3_gather_16bit_weights_on_model_save is set too",
-                             "keep stage3_gather_16bit_weights_on_model_save only");
-      in.Take("stage3_gather_16bit_weights_on_model_save");
-    }
-    in.Read(old_name, c.stage3_gather_16bit_weights_on_model_save);
-    in.diagnostics().Notice("CFG011", in.At(old_name), in.Path(old_name), "an old name",
-                            "write stage3_gather_16bit_weights_on_model_save");
+  const char* new_name = "stage3_gather_16bit_weights_on_model_save";
+  bool gather = false;
+  if (!in.Has(old_name)) return in.Know(old_name);
+  in.Read(old_name, gather);
+  if (in.Has(new_name)) {
+    in.diagnostics().Error("CFG011", in.At(old_name), in.Path(old_name),
+                           fmt::format("its new name {} is set too", new_name), fmt::format("keep {} only", new_name));
   } else {
-    in.Know(old_name);
-    ReadAlias(in, "stage3_gather_16bit_weights_on_model_save", c.stage3_gather_16bit_weights_on_model_save);
+    in.diagnostics().Notice("CFG011", in.At(old_name), in.Path(old_name),
+                            "an old name, without effect here: --save-hf DIR writes the whole model in 16 bits",
+                            fmt::format("write {}", new_name));
   }
+}
+
+void ReadPrefetch(SectionReader& in, ZeroConfig& c, int64_t hidden) {
+  const char* key = "stage3_prefetch_bucket_size";
+  if (c.zero_stage == 3 && in.IsAuto(key) && hidden > 0) {
+    ReadSize(in, key, c.stage3_prefetch_bucket_size, hidden * hidden * 9 / 10, "0.9 x hidden_size^2, rounded down");
+  } else {
+    ReadAlias(in, key, c.stage3_prefetch_bucket_size, AtLeast(0));
+  }
+}
+
+std::vector<KnownKey> KnownAt(int stage) {
+  std::vector<KnownKey> known(std::begin(kKnown), std::end(kKnown));
+  for (KnownKey key : kStage3) {
+    if (stage < 3) key.why = "";
+    known.push_back(key);
+  }
+  return known;
 }
 
 }  // namespace
@@ -129,22 +219,10 @@ ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size) {
                            fmt::format("{} is odd: stages 1 and 2 need an even number", c.allgather_bucket_size),
                            fmt::format("write {}", c.allgather_bucket_size + 1));
   }
-  std::optional<bool> overlap;
-  if (in.IsAuto("overlap_comm")) {
-    in.Take("overlap_comm");
-  } else {
-    in.ReadOptional("overlap_comm", overlap);
-  }
-  c.overlap_comm = overlap.value_or(c.zero_stage == 3);
-  if (!overlap) in.Record("overlap_comm", ToText(c.overlap_comm), "default: true at stage 3 only");
-  in.Read("reduce_scatter", c.reduce_scatter);
-  in.Read("contiguous_gradients", c.contiguous_gradients);
-  in.Read("round_robin_gradients", c.round_robin_gradients);
-  in.Read("load_from_fp32_weights", c.load_from_fp32_weights);
-  in.Read("sub_group_size", c.sub_group_size, AtLeast(0));
-  ReadStage3(in, c, hidden_size);
+  ReadPrefetch(in, c, hidden_size);
+  MapOldGather(in);
   ReadOffload(in, c);
-  in.RejectUnread(kKnown);
+  in.RejectUnread(KnownAt(c.zero_stage));
   return c;
 }
 

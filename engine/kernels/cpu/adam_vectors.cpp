@@ -49,31 +49,28 @@ inline void StreamGroup(const W* from, W* to) {
   }
 }
 
+// Rounded in the order of DeepSpeed's CPU Adam: one division and one root an element, where the order of its fused Adam
+// has three divisions.
 template <typename M>
 class Rule {
  public:
-  explicit Rule(const AdamStep<M>& step)
-      : s_(step),
-        keep1_(M(1) - step.beta1),
-        keep2_(M(1) - step.beta2),
-        coupled_(step.decoupled ? M(0) : step.weight_decay),
-        decoupled_(step.decoupled ? step.weight_decay : M(0)) {}
+  explicit Rule(const AdamStep<M>& step) : s_(step), keep1_(M(1) - step.beta1), keep2_(M(1) - step.beta2) {}
 
   template <typename G>
   M Update(M& master, M& exp_avg, M& exp_avg_sq, G gradient) const {
     const M p = master;
-    const M g = static_cast<M>(Load(gradient)) * s_.gradient_factor + coupled_ * p;
+    const M g = static_cast<M>(Load(gradient)) * s_.gradient_factor + s_.coupled_decay * p;
     const M m = s_.beta1 * exp_avg + keep1_ * g;
     const M v = s_.beta2 * exp_avg_sq + keep2_ * g * g;
-    const M u = (m / s_.correction1) / (std::sqrt(v / s_.correction2) + s_.epsilon) + decoupled_ * p;
     exp_avg = m;
     exp_avg_sq = v;
-    return master = p - s_.learning_rate * u;
+    const M decayed = p - s_.decoupled_decay * p;
+    return master = decayed - s_.step_size * (m / (std::sqrt(v) * s_.inverse_root + s_.epsilon));
   }
 
  private:
   const AdamStep<M> s_;  // a copy: the compiler sees that stores do not change it
-  const M keep1_, keep2_, coupled_, decoupled_;
+  const M keep1_, keep2_;
 };
 
 // Elements before the first and after the last whole group. A function of its own keeps the registers of the loop over

@@ -17,21 +17,19 @@ AdamStep<M> MakeAdamStep(const double* state, const at::Tensor& learning_rates, 
                          const AdamOptions& options) {
   const int64_t row = UpdateRow(state, learning_rates.numel());
   AdamStep<M> step{};
-  // Betas are rounded first, their powers and the corrections made in double and rounded once: as DeepSpeed's fused
-  // Adam.
+  // Betas are rounded first, their powers and what follows from them made in double and rounded once.
   step.beta1 = static_cast<M>(Data<double>(betas)[2 * row]);
   step.beta2 = static_cast<M>(Data<double>(betas)[2 * row + 1]);
   auto correction = [&](M beta) {
-    return options.bias_correction ? static_cast<M>(1 - std::pow(static_cast<double>(beta), state[kAppliedSteps]))
-                                   : M(1);
+    return options.bias_correction ? 1 - std::pow(static_cast<double>(beta), state[kAppliedSteps]) : 1.0;
   };
-  step.correction1 = correction(step.beta1);
-  step.correction2 = correction(step.beta2);
-  step.learning_rate = static_cast<M>(LearningRate(state, Data<double>(learning_rates), learning_rates.numel()));
+  const double learning_rate = LearningRate(state, Data<double>(learning_rates), learning_rates.numel());
+  step.step_size = static_cast<M>(learning_rate / correction(step.beta1));
+  step.inverse_root = static_cast<M>(1 / std::sqrt(correction(step.beta2)));
   step.epsilon = static_cast<M>(options.epsilon);
-  step.weight_decay = static_cast<M>(options.weight_decay);
+  step.coupled_decay = options.decoupled ? M(0) : static_cast<M>(options.weight_decay);
+  step.decoupled_decay = options.decoupled ? static_cast<M>(learning_rate * options.weight_decay) : M(0);
   step.gradient_factor = static_cast<M>(state[kUpdateFactor]);
-  step.decoupled = options.decoupled;
   return step;
 }
 

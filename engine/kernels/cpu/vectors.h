@@ -73,8 +73,11 @@ struct SquareVectors {
 // none). `stream`: weights go past the caches. No bit depends on it, on the level, or on where the buffers are cut.
 template <typename M>
 struct AdamStep {
-  M beta1, beta2, correction1, correction2, learning_rate, epsilon, weight_decay, gradient_factor;
-  bool decoupled;
+  M beta1, beta2, epsilon, gradient_factor;
+  M step_size;        // lr / c1
+  M inverse_root;     // 1 / sqrt(c2)
+  M coupled_decay;    // wd, added to the gradient (L2)
+  M decoupled_decay;  // lr * wd, taken off the weight
 };
 template <typename Level, typename M, typename G, typename W>
 struct AdamVectors {

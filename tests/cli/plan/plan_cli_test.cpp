@@ -114,6 +114,21 @@ TEST_F(PlanCommand, MistakesAreErrorsOfTheirRoom) {
   }
 }
 
+// The resolved table: who said what; defaults that DeepSpeed changed say which one holds. --resolved has all rows.
+TEST_F(PlanCommand, ShowsResolvedValuesWithTheirOrigin) {
+  const std::string config = Write(kStage3);
+  const std::vector<std::string> words = {config, "--model_name", "gpt-125m", "--lr-warmup-iters", "5"};
+  const std::string text = Run(words);
+  ExpectContains(text, config + ":2");
+  ExpectContains(text, "derived: batch = micro x accumulation x dp");
+  ExpectContains(text, "gradient_clipping");
+  ExpectContains(text, "1 since; the newer holds");
+  EXPECT_EQ(text.find("zero_optimization.reduce_bucket_size"), std::string::npos) << text;
+  std::vector<std::string> all = words;
+  all.push_back("--resolved");
+  ExpectContains(Run(all), "zero_optimization.reduce_bucket_size");
+}
+
 // Processor time of this process, so that other work on the machine does not count.
 TEST_F(PlanCommand, ThousandRanksTakeABlink) {
   const std::vector<std::string> words = {Write(kStage3), "--model_name", "gpt-13b", "--num_nodes",

@@ -26,6 +26,18 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
+template <typename M>
+AdamStep<M> Step(bool decoupled) {
+  return {.beta1 = M(0.9),
+          .beta2 = M(0.99),
+          .epsilon = M(1e-8),
+          .gradient_factor = M(0.5),
+          .step_size = M(1e-2),
+          .inverse_root = M(10),
+          .coupled_decay = decoupled ? M(0) : M(0.1),
+          .decoupled_decay = decoupled ? M(1e-4) : M(0)};
+}
+
 // Everything that the loops of one level make of the same inputs, as bytes.
 template <typename Level, typename T, typename G>
 std::vector<char> Everything(int64_t width) {
@@ -74,7 +86,7 @@ std::vector<char> Everything(int64_t width) {
   keep(std::vector<A>{LossVectors<Level, T>::Row(logits.data(), width, width, width / 2, A(0.5), true)});
   keep(logits);
   keep(std::vector<double>{SquareVectors<Level, T>::Sum(x.data(), count)});
-  const AdamStep<M> adam{M(0.9), M(0.99), M(0.1), M(0.01), M(1e-3), M(1e-8), M(0.1), M(0.5), true};
+  const AdamStep<M> adam = Step<M>(/*decoupled=*/true);
   std::vector<M> master = Numbers<M>(count, 5), first = Numbers<M>(count, 6), second = Numbers<M>(count, 7);
   for (M& value : second) value *= value;
   const std::vector<G> gradient = Numbers<G>(count, 8);
@@ -128,7 +140,7 @@ std::vector<char> Adam(const std::vector<int64_t>& cuts, int64_t shift, bool str
   const std::vector<G> gradient = Numbers<G>(count, 8);
   std::vector<W> room(static_cast<size_t>(count + shift) + 64);
   auto* weights = reinterpret_cast<W*>((reinterpret_cast<uintptr_t>(room.data()) + 63) / 64 * 64) + shift;
-  const AdamStep<M> step{M(0.9), M(0.99), M(0.1), M(0.01), M(1e-3), M(1e-8), M(0.1), M(0.5), decoupled};
+  const AdamStep<M> step = Step<M>(decoupled);
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
     const int64_t begin = cuts[i];
     AdamVectors<Level, M, G, W>::Update(master.data() + begin, first.data() + begin, second.data() + begin,

@@ -122,7 +122,7 @@ struct Element {
   float p, m, v, g;
 };
 
-// The formula of DeepSpeed's CPU Adam, which rounds in another order. c1, c2: corrections of the bias out of exact
+// The formula of DeepSpeed's CPU Adam. c1, c2: corrections of the bias out of exact
 // powers of the betas. DeepSpeed's running fp32 products are equal to them at t = 1, but lose so many digits of c2
 // right after (80 units in the last place of the update at t = 3) that nothing else could be seen.
 Element CpuForm(Element e, float decay, float rate, float c1, float c2) {
@@ -152,7 +152,7 @@ std::vector<Element> Elements(int64_t count, bool first_step, float c1, float c2
 double DifferenceFromCpuForm(int steps, double decay, double rate) {
   const auto c1 = static_cast<float>(1 - std::pow(static_cast<double>(0.9f), steps));
   const auto c2 = static_cast<float>(1 - std::pow(static_cast<double>(0.999f), steps));
-  const std::vector<Element> before = Elements(20001, steps == 1, c1, c2);
+  const std::vector<Element> before = Elements(200001, steps == 1, c1, c2);
   const auto count = static_cast<int64_t>(before.size());
   const at::Tensor all = at::empty({4, count}, at::kFloat), state = at::zeros({kStepStateSize}, at::kDouble);
   auto* values = all.mutable_data_ptr<float>();
@@ -184,7 +184,6 @@ TEST(CpuAdamTest, OneStepIsWithinFourUnitsInTheLastPlaceOfDeepSpeedsCpuForm) {
       for (const double rate : {1e-4, 1e-2}) {
         const double worst = DifferenceFromCpuForm(steps, decay, rate);
         EXPECT_LE(worst, 4) << steps << " " << decay << " " << rate;
-        EXPECT_GT(worst, 0) << "the two forms round differently";
       }
     }
   }

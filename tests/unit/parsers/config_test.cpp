@@ -277,7 +277,7 @@ TEST(Config, CFG_21_PipelineWithHighStagesIsAllowedAndItsCostShown) {
 }
 
 TEST(Config, SectionsThatAreRefusedPassWhenOff) {
-  const char* sections[] = {"amp", "elasticity", "progressive_layer_drop", "curriculum_learning", "torch_autocast"};
+  const char* sections[] = {"amp", "progressive_layer_drop", "curriculum_learning", "torch_autocast"};
   for (const std::string name : sections) {
     EXPECT_EQ(Keys{"CFG009 " + name}, ErrorKeys(ParseKeys("\"" + name + "\":{\"enabled\":true}"))) << name;
     EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys("\"" + name + "\":{\"enabled\":false}"))) << name;
@@ -289,7 +289,8 @@ TEST(Config, SectionsThatAreRefusedPassWhenOff) {
   EXPECT_EQ(
       Keys{},
       ErrorKeys(ParseKeys(R"("compression_training":{"sparse_pruning":{"shared_parameters":{"enabled":false}}})")));
-  EXPECT_EQ(Keys{"CFG009 sequence_parallel_size"}, ErrorKeys(ParseKeys(R"("sequence_parallel_size":2)")));
+  EXPECT_EQ(Keys{"CFG009 sequence_parallel_size"},
+            ErrorKeys(Parse(R"({"train_batch_size":4,"sequence_parallel_size":2})", 8)));
   EXPECT_EQ(Keys{"CFG009 managed_gradient_accumulation"},
             ErrorKeys(ParseKeys(R"("managed_gradient_accumulation":false)")));
   EXPECT_EQ(Keys{"CFG009 gradient_allreduce_op"}, ErrorKeys(ParseKeys(R"("gradient_allreduce_op":"sum")")));

@@ -233,8 +233,7 @@ TEST(ZeroSection, StageIsConvertedAsDeepSpeedDoes) {
 TEST(ZeroSection, CFG_05_BucketSizesAreWholeNumbers) {
   EXPECT_EQ(15099494, Zero(R"("stage":3,"stage3_prefetch_bucket_size":"auto")", 4096)
                           .config.zero_optimization.stage3_prefetch_bucket_size);
-  EXPECT_EQ(40960, Zero(R"("stage":3,"stage3_param_persistence_threshold":"auto")", 4096)
-                       .config.zero_optimization.stage3_param_persistence_threshold);
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":3,"stage3_param_persistence_threshold":"auto")", 4096)));
   EXPECT_EQ(16777216, Zero(R"("reduce_bucket_size":"auto")", 4096).config.zero_optimization.reduce_bucket_size);
   EXPECT_EQ(500000000,
             Zero(R"("stage3_prefetch_bucket_size":5e8)", 4096).config.zero_optimization.stage3_prefetch_bucket_size);
@@ -242,7 +241,8 @@ TEST(ZeroSection, CFG_05_BucketSizesAreWholeNumbers) {
   ASSERT_EQ(Keys{"CFG005 zero_optimization.stage3_prefetch_bucket_size"}, ErrorKeys(fraction));
   EXPECT_TRUE(Contains(Errors(fraction)[0].fix, "15099494"));
   EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("reduce_bucket_size":"500000000")")));
-  EXPECT_EQ(100000000000000, Zero(R"("sub_group_size":1e14)").config.zero_optimization.sub_group_size);
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("sub_group_size":1e14)")));
+  EXPECT_EQ(Keys{"CFG005 zero_optimization.sub_group_size"}, ErrorKeys(Zero(R"("sub_group_size":1e20)")));
   for (const char* wrong : {"\"5e8\"", "1.5", "-1", "1e20"}) {
     EXPECT_EQ(1u, Errors(Zero("\"reduce_bucket_size\":" + std::string(wrong))).size()) << wrong;
   }
@@ -250,19 +250,27 @@ TEST(ZeroSection, CFG_05_BucketSizesAreWholeNumbers) {
             ErrorKeys(Zero(R"("stage":1,"allgather_bucket_size":7)")));
 }
 
-TEST(ZeroSection, OverlapFollowsTheStage) {
-  EXPECT_TRUE(Zero(R"("stage":3)").config.zero_optimization.overlap_comm);
-  EXPECT_FALSE(Zero(R"("stage":2)").config.zero_optimization.overlap_comm);
-  EXPECT_TRUE(Zero(R"("stage":1,"overlap_comm":true)").config.zero_optimization.overlap_comm);
-  EXPECT_TRUE(Zero(R"("stage":3,"overlap_comm":null)").config.zero_optimization.overlap_comm);
+TEST(ZeroSection, KeysWithoutEffectAreCheckedAndNamed) {
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("stage":3,"overlap_comm":null,"contiguous_gradients":"yes")")));
+  EXPECT_EQ(Keys{"CFG005 zero_optimization.overlap_comm"}, ErrorKeys(Zero(R"("overlap_comm":2)")));
+  EXPECT_EQ(Keys{"CFG006 zero_optimization.stage3_max_live_parameters"},
+            ErrorKeys(Zero(R"("stage3_max_live_parameters":-1)")));
+  EXPECT_EQ(Keys{"CFG011 zero_optimization.max_live_parameters"},
+            ErrorKeys(Zero(R"("stage3_max_live_parameters":5,"max_live_parameters":5)")));
+  const std::string live = R"(,"max_live_parameters":5)";
+  EXPECT_TRUE(Contains(Zero("\"stage\":3" + live).diagnostics.Render(), "max_live_parameters: no effect here"));
+  EXPECT_FALSE(Contains(Zero("\"stage\":2" + live).diagnostics.Render(), "max_live_parameters"));
+  EXPECT_EQ(Keys{"CFG004 zero_optimization.leaf_module.clases"}, ErrorKeys(Zero(R"("leaf_module":{"clases":[]})")));
+  EXPECT_EQ(Keys{"CFG009 zero_optimization.zenflow"}, ErrorKeys(Zero(R"("zenflow":{"topk_ratio":0.2})")));
+  EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("zenflow":null)")));
 }
 
 TEST(ZeroSection, OldNamesAndTheOldForm) {
   EXPECT_EQ(7, Zero(R"("stage":3,"prefetch_bucket_size":7)").config.zero_optimization.stage3_prefetch_bucket_size);
   EXPECT_EQ(Keys{"CFG011 zero_optimization.prefetch_bucket_size"},
             ErrorKeys(Zero(R"("stage3_prefetch_bucket_size":7,"prefetch_bucket_size":7)")));
-  EXPECT_TRUE(Zero(R"("stage3_gather_fp16_weights_on_model_save":true)")
-                  .config.zero_optimization.stage3_gather_16bit_weights_on_model_save);
+  const ParseResult gather = Zero(R"("stage3_gather_fp16_weights_on_model_save":true)");
+  EXPECT_TRUE(Has(gather, Severity::kNotice, "CFG011", "zero_optimization.stage3_gather_fp16_weights_on_model_save"));
   const ParseResult old = ParseKeys(R"("zero_optimization":true,"allgather_size":500)");
   EXPECT_EQ(Keys{}, ErrorKeys(old));
   EXPECT_EQ(1, old.config.zero_optimization.zero_stage);
@@ -310,8 +318,11 @@ TEST(ZeroSection, OffloadHasDeepSpeedsDefaultsAndChecks) {
   EXPECT_EQ(optimizer.buffer_count, 4);
   EXPECT_EQ(optimizer.ratio, 1);
   EXPECT_EQ(param.device, OffloadDevice::kCpu);
-  EXPECT_EQ(param.buffer_count, 5);
-  EXPECT_EQ(param.buffer_size, 100'000'000);
+  const ParseResult pages =
+      Zero(R"("stage":3,"offload_param":{"device":"cpu","buffer_size":5},"offload_optimizer":{"pipeline_read":true})");
+  EXPECT_EQ(Keys{}, ErrorKeys(pages));
+  EXPECT_TRUE(Has(pages, Severity::kNotice, "CFG010", "zero_optimization.offload_param"));
+  EXPECT_TRUE(Has(pages, Severity::kNotice, "CFG010", "zero_optimization.offload_optimizer"));
   EXPECT_EQ(Keys{"CFG036 zero_optimization.offload_optimizer.ratio"},
             ErrorKeys(Zero(R"("stage":2,"offload_optimizer":{"device":"cpu","ratio":0.5})")));
   EXPECT_EQ(Keys{"CFG006 zero_optimization.offload_optimizer.ratio"},
@@ -351,9 +362,13 @@ TEST(PrecisionSections, CFG_26_TextFalseNeverCountsAsTrue) {
       R"("bf16":{"enabled":"true"},"zero_optimization":{"stage":1,"overlap_comm":"false"},"wall_clock_breakdown":"false")");
   EXPECT_EQ(Keys{}, ErrorKeys(r));
   EXPECT_TRUE(r.config.bf16.enabled);
-  EXPECT_FALSE(r.config.zero_optimization.overlap_comm);
-  EXPECT_FALSE(r.config.wall_clock_breakdown);
-  EXPECT_TRUE(Has(r, Severity::kNotice, "CFG013", "zero_optimization.overlap_comm"));
+  const std::string notices = r.diagnostics.Render();
+  EXPECT_TRUE(Has(r, Severity::kNotice, "CFG013", "zero_optimization.overlap_comm")) << notices;
+  EXPECT_TRUE(Contains(notices, "the text \"false\" is taken as false"));
+  EXPECT_FALSE(Contains(notices, "wall_clock_breakdown: no effect"));
+  const ParseResult offloaded =
+      ParseKeys(R"("zero_optimization":{"stage":2,"offload_optimizer":{"device":"cpu","pin_memory":"False"}})");
+  EXPECT_FALSE(offloaded.config.zero_optimization.offload_optimizer.pin_memory);
 }
 
 TEST(PrecisionSections, KeysAndDefaultsOfFp16) {

@@ -1,0 +1,15 @@
+// Text in place of numbers and booleans, as pydantic reads it: DeepSpeed's checked sections convert it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace trireme {
+
+// Sign, digits with single underscores between them, a zero fraction: " 12 ", "1_000", "12.0". No exponent.
+std::optional<int64_t> IntegerFromText(std::string_view text);
+std::optional<double> NumberFromText(std::string_view text);  // finite
+// true t yes y on 1, false f no n off 0, in any letter case.
+std::optional<bool> BooleanFromText(std::string_view text);
+
+}  // namespace trireme
