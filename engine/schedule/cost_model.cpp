@@ -95,6 +95,10 @@ double CostModel::AttentionSeconds(const UnitSpec& spec, bool backward) const {
 // What a unit's products take in one of their three roles.
 double CostModel::ProductsSeconds(const UnitSpec& spec, Role role) const {
   const int64_t all = plan_.batch.tokens_per_micro_batch();
+  if (spec.products.empty()) {  // a module of the user's, which says no more than its operations
+    const double rate = cluster_.device.RatesOf(plan_.dtypes.compute).products * share_;
+    return spec.forward_flops_per_token * tokens_ / rate;
+  }
   double seconds = 0;
   for (const ProductSpec& product : spec.products) {
     const int64_t rows = spec.kind == UnitKind::kHead ? HeadChunkTokens(all, product.out) : all;

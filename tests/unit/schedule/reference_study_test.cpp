@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -160,6 +161,26 @@ TEST(ReferenceStudy, ShapesThatHoldOnAnyMachine) {
     const Prediction zero1 = Predict(PlanOf(kDp), node), zero3 = Predict(PlanOf(kZero3), node);
     EXPECT_GE(zero3.step_seconds, 0.995 * zero1.step_seconds);
     EXPECT_LE(zero3.step_seconds - zero1.step_seconds, 1.5 * zero3.exposed.total() + 0.02 * zero1.step_seconds);
+  }
+}
+
+// What closed formulas (one sum a layout, written before there was a simulator) expect of two kinds of nodes.
+TEST(ReferenceStudy, ClosedFormulasAgree) {
+  constexpr Recompute kCheap = Recompute::kCheap, kFull = Recompute::kFull;
+  const struct {
+    Layout layout;
+    double pcie, nvswitch;
+  } rows[] = {{{.zero = 1, .recompute = kCheap}, 15'000, 19'400},
+              {{.zero = 3, .micro = 4, .recompute = kCheap}, 17'100, 18'500},
+              {{.zero = 3, .micro = 8, .recompute = kFull}, 13'100, 14'100},
+              {{.zero = 3}, 4'800, 18'600},
+              {kTp8, 4'900, 14'600},
+              {{.pp = 4, .zero = 1}, 15'400, 16'900},
+              {{.pp = 4, .zero = 1, .micro = 2, .recompute = kCheap}, 14'200, 15'500},
+              {{.pp = 2, .zero = 1}, 15'500, 18'000}};
+  for (size_t i = 0; i < std::size(rows); ++i) {
+    EXPECT_NEAR(1, TokensPerSecond(rows[i].layout, OneNode("a100-pcie-hdr")) / rows[i].pcie, 0.07) << i;
+    EXPECT_NEAR(1, TokensPerSecond(rows[i].layout, OneNode("a100-nvswitch-hdr")) / rows[i].nvswitch, 0.07) << i;
   }
 }
 
