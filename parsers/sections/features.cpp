@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/strings.h"
+#include "parsers/sections/known_sections.h"
 #include "parsers/sections/sections.h"
 
 namespace trireme {
@@ -62,12 +63,21 @@ void RefuseMockWriter(SectionReader& root) {
                            "leave out --save to write none, or write \"fast\"");
 }
 
+// Any value but false switches it on, null too.
+void TellDatastates(SectionReader& root) {
+  const JsonValue* value = root.Take("datastates_ckpt");
+  if (value == nullptr || (value->kind == Kind::kBool && !value->boolean)) return;
+  root.diagnostics().Notice("CFG010", root.At("datastates_ckpt"), "datastates_ckpt",
+                            fmt::format("no effect here: {}", known::kFormats));
+}
+
 }  // namespace
 
 void CheckFeatures(SectionReader& root) {
   CheckSparseAttention(root);
   CheckPasses(root);
   RefuseMockWriter(root);
+  TellDatastates(root);
 }
 
 }  // namespace trireme

@@ -74,6 +74,34 @@ TEST_F(PlanCommand, ShowsArithmeticLayoutMemoryAndTraffic) {
   }
 }
 
+// All mistakes of a file in one run, each with line, key and cure.
+TEST_F(PlanCommand, SevenMistakesAreSevenFindings) {
+  const std::string path = Write(R"({
+  "train_batch_size": 7,
+  "train_micro_batch_size_per_gpu": 2,
+  "gradient_cliping": 1.0,
+  "bf16": {"enabled": "maybe"},
+  "optimizer": {"type": "Adamw2", "params": {}},
+  "tensorboard": {"output_path": 3},
+  "zero_optimization": {"stage": 5, "reduce_bucket_size": 1.5}
+})");
+  try {
+    Run({path, "--model_name", "gpt-125m", "--num_gpus", "2"});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(ExitCode(error.code()), 78);
+    const std::string text = error.what();
+    for (const char* finding : {":2:3: train_batch_size", ":4:3: gradient_cliping", ":5:12: bf16.enabled",
+                                ":6:17: optimizer.type", ":7:19: tensorboard.output_path",
+                                ":8:25: zero_optimization.stage", ":8:37: zero_optimization.reduce_bucket_size"}) {
+      ExpectContains(text, path + finding);
+    }
+    size_t cures = 0;
+    for (size_t at = text.find("fix: "); at != std::string::npos; at = text.find("fix: ", at + 1)) ++cures;
+    EXPECT_EQ(cures, 7u) << text;
+  }
+}
+
 // MEM-06: what shards and what does not is said for each part.
 TEST_F(PlanCommand, MEM_06_ReplicatedPartsAreMarked) {
   const std::string text = Run({Write(R"({"train_batch_size": 4, "zero_optimization": {"stage": 1}})"), "--model_name",

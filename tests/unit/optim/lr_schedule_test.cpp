@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
+
+#include "parsers/cli.h"
 
 namespace trireme {
 namespace {
@@ -91,6 +94,44 @@ TEST(LrSchedule, OneCycleMovesBetasAndSetsThemAtConstruction) {
   optimizer.type = OptimizerType::kSgd;
   optimizer.momentum = 0.7;
   EXPECT_DOUBLE_EQ(LrSchedule(Cycle(), optimizer).At(2).beta1, 0.7);
+}
+
+// Warm-ups of 0 and 1 steps divide by no logarithm of 1: they take two updates, as in DeepSpeed.
+TEST(LrSchedule, CFG_17_ShortWarmUpsGiveFiniteRates) {
+  for (const int64_t steps : {0, 1}) {
+    for (const WarmupType warmup : {WarmupType::kLog, WarmupType::kLinear}) {
+      SchedulerConfig s = Warmup(SchedulerType::kWarmupDecayLR, warmup, 10);
+      s.warmup_num_steps = steps;
+      const LrSchedule schedule(s, {});
+      for (int64_t update = 0; update < 10; ++update) {
+        EXPECT_TRUE(std::isfinite(schedule.At(update).lr)) << steps << " " << update;
+      }
+      EXPECT_EQ(schedule.At(warmup == WarmupType::kLog ? 2 : 3).lr, 1e-3);
+    }
+  }
+}
+
+// Lengths count optimizer steps, whatever ranks and accumulation: ten of them, and the rate is at its peak.
+TEST(LrSchedule, CFG_19_LengthsCountOptimizerSteps) {
+  const auto rates = [](int64_t ranks, int64_t accumulation) {
+    TrainFlags flags;
+    flags.gradient_accumulation_steps = accumulation;
+    const ParseResult r = ParseConfigText(R"({"train_micro_batch_size_per_gpu":1,
+      "optimizer":{"type":"AdamW","params":{"lr":1e-3}},
+      "scheduler":{"type":"WarmupLR","params":{"warmup_num_steps":10,"warmup_type":"linear"}}})",
+                                          "ds.json", flags, ranks);
+    EXPECT_FALSE(r.diagnostics.HasErrors()) << r.diagnostics.Render();
+    EXPECT_EQ(r.config.batch.train_batch_size, ranks * accumulation);
+    const LrSchedule schedule(r.config.scheduler, r.config.optimizer);
+    std::vector<double> lr;
+    for (int64_t update = 0; update < 14; ++update) lr.push_back(schedule.At(update).lr);
+    return lr;
+  };
+  const std::vector<double> one = rates(1, 1);
+  EXPECT_EQ(one, rates(2, 4));
+  EXPECT_LT(one[10], 1e-3);  // DeepSpeed writes the first value at construction: step 10 of the schedule is update 11
+  EXPECT_DOUBLE_EQ(one[11], 1e-3);
+  EXPECT_DOUBLE_EQ(one[13], 1e-3);
 }
 
 }  // namespace
