@@ -9,8 +9,10 @@ constexpr KeyDoc kParallel[] = {
      .meaning = "Ranks / (tp x pp). Written, it is compared.",
      .deepspeed = "ignores it without sequence_parallel_size"},
     {.key = "sequence_parallel_size",
-     .meaning = "Ranks that share a sequence (Ulysses).",
-     .memory = "in DeepSpeed activations divided by it"},
+     .meaning = "Replicas that share a sequence (Ulysses).",
+     .memory = "in DeepSpeed activations divided by it",
+     .result = "the batch: replicas with the same samples are one",
+     .key_class = KeyClass::kRefuse},
     {.key = "tensor_parallel", .meaning = "Ranks that split every matrix: docs/parallel.md."},
     {.key = "tensor_parallel.tp_size",
      .meaning =

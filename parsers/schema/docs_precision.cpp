@@ -89,10 +89,15 @@ constexpr KeyDoc kDocs[] = {
     {.key = "amp",
      .meaning = "Apex's automatic mixed precision; its members go to Apex.",
      .result = "another recipe of casts than fp16 or bf16"},
+    {.key = "amp.enabled", .meaning = "Switches Apex on."},
     {.key = "torch_autocast",
      .meaning = "PyTorch's autocast: weights stay fp32, products run in fewer bits.",
      .memory = "in DeepSpeed weights keep 4 bytes",
      .result = "close to bf16 with fp32 masters, cast by cast another one"},
+    {.key = "torch_autocast.enabled", .meaning = "Switches autocast on."},
+    {.key = "torch_autocast.dtype", .meaning = "Type of the products under autocast."},
+    {.key = "torch_autocast.lower_precision_safe_modules",
+     .meaning = "Classes whose gradients and gathered weights travel in that type."},
 };
 
 }  // namespace

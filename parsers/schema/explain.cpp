@@ -94,6 +94,7 @@ std::string NamesText(const Schema& schema, const SchemaKey& key) {
 std::string ValuesText(const SchemaKey& key) {
   const std::string_view said = key.doc == nullptr ? "" : key.doc->values;
   std::string text = TypeText(key.type);
+  if (key.known && !key.known->choices.empty()) return Join(Split(key.known->choices, '|'), ", ");
   if (key.known && text.empty()) text = TypeOfText(key.known->default_value);
   if (IsBounded(key.range)) text += ", " + key.range.Text();
   if (said.empty()) return text;

@@ -65,7 +65,10 @@ std::string TextCell(const Schema& schema, const SchemaKey& key) {
     text += Sentence(key.doc->meaning) + Part("Memory", key.doc->memory) + Part("Speed", key.doc->speed) +
             Part("Result", key.doc->result) + Part("DeepSpeed", key.doc->deepspeed);
   }
-  if (key.known) text += Part("Here", key.known->why);
+  const size_t dot = key.path.rfind('.');
+  const SchemaKey* section = dot == std::string::npos ? nullptr : schema.Find(key.path.substr(0, dot));
+  const bool said = section != nullptr && section->known && key.known && section->known->why == key.known->why;
+  if (key.known && !said) text += Part("Here", key.known->why);
   std::string names;
   for (const SchemaKey* alias : schema.AliasesOf(key.path)) {
     names += fmt::format("{}`{}` ({})", names.empty() ? "" : ", ", alias->path, alias->alias_what);

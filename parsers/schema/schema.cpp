@@ -22,7 +22,7 @@ std::vector<Probe> Probes() {
   std::vector<Probe> probes = {{"", "", "{}"}};
   probes.push_back({"", "", R"({"bfloat16": {}, "tensor_parallel": {"tensor_parallel": {}}})"});
   probes.push_back({"", "", R"({"zero_optimization": {"stage": 3, "offload_optimizer": {}, "offload_param": {}}})"});
-  probes.push_back({"", "", R"({"zero_optimization": true})"});
+  probes.push_back({"", "", R"({"zero_optimization": true, "sparse_attention": {}})"});
   const auto add = [&](std::string_view section, std::string_view type) {
     probes.push_back({section, type, fmt::format(R"({{"{}": {{"type": "{}", "params": {{}}}}}})", section, type)});
   };
@@ -141,6 +141,18 @@ void ResolveAlias(const Keys& keys, SchemaKey& key) {
   key.alias_what = "short name";
 }
 
+// Members of a section that is treated as one have no word of their own: the section speaks for them.
+void InheritTreatment(Keys& keys) {
+  for (auto& [path, key] : keys) {  // sorted: a section comes before its members
+    const size_t dot = path.rfind('.');
+    if (dot == std::string::npos || !key.known || !key.known->why.empty()) continue;
+    const auto section = keys.find(path.substr(0, dot));
+    if (section == keys.end() || !section->second.known) continue;
+    key.known->treatment = section->second.known->treatment;
+    key.known->why = section->second.known->why;
+  }
+}
+
 // zero_optimization before its members, and these before zero_other: '.' sorts before every letter.
 bool ByPath(const SchemaKey& a, const SchemaKey& b) {
   return std::ranges::lexicographical_compare(a.path, b.path, [](char x, char y) {
@@ -164,6 +176,7 @@ Schema::Schema() {
     AddOutcome(result, "probe", probe, keys);
   }
   AddFlags(keys);
+  InheritTreatment(keys);
   for (auto& [path, key] : keys) ResolveAlias(keys, key);
   for (const KeyDoc* doc : KeyDocs()) {
     const auto key = keys.find(std::string(doc->key));

@@ -86,18 +86,22 @@ bool Says(const ParseResult& result, const SchemaKey& key, std::initializer_list
   });
 }
 
-// A key of class refuse is an error (CFG009, CFG033) when on; one of class act is none.
-TEST(Schema, BooleanKeysAreTreatedAsTheirClassSays) {
-  int refused = 0;
+// A key of class refuse is an error (CFG009, CFG033) when it is on; one of class act is none.
+TEST(Schema, KeysAreTreatedAsTheirClassSays) {
+  int refused = 0, tried = 0;
   for (const SchemaKey& key : TheSchema().keys()) {
-    if (key.type != KeyRecord::Type::kBool || key.defaults.empty() || !key.alias_of.empty()) continue;
+    if (key.defaults.empty() || !key.alias_of.empty()) continue;
     const std::string off = key.defaults.front().value;
-    const ParseResult result =
-        ParseProbe(key, off == "true" ? "false" : "true", key.variants.empty() ? "" : key.variants.front());
+    std::string on = off == "true" ? "false" : "true";
+    if (key.type == KeyRecord::Type::kInteger) on = "2";
+    if (key.type != KeyRecord::Type::kBool && key.type != KeyRecord::Type::kInteger) continue;
+    const ParseResult result = ParseProbe(key, on, key.variants.empty() ? "" : key.variants.front());
     EXPECT_EQ(key.Class() == KeyClass::kRefuse, Says(result, key, {"CFG009", "CFG033"})) << key.path;
     refused += key.Class() == KeyClass::kRefuse;
+    ++tried;
   }
-  EXPECT_GE(refused, 2);
+  EXPECT_GE(refused, 3);
+  EXPECT_GE(tried, 50);
 }
 
 // Each choice that a row lists is taken, and another word is not.
