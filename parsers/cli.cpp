@@ -129,6 +129,10 @@ struct TrainTable {
     set.Add("eval-interval", "N", "0: never", o.eval_interval);
     set.Add("eval-iters", "N", "batches per evaluation; 0: the whole validation part", o.eval_iters);
     set.Add("log-json", "FILE", "one JSON object per optimizer step", o.log_json);
+    set.Add("log-level", "LEVEL", "of messages on stderr: debug, info, warning or error", o.log_level);
+    set.Add("dump-config", "FILE", "every value of the config with its origin, as JSON", o.dump_config);
+    set.Add("peak-tflops", "X", "of one device, which the MFU is a share of; by the GPU's name if not given",
+            o.peak_tflops);
     set.Add("trace", "FILE", "a Chrome trace of every instruction", o.trace);
     AddFill(set, o.fill);
     set.Add("help", "this text", o.help);
@@ -263,6 +267,15 @@ void CheckActivations(const ActivationFlags& activations) {
   }
 }
 
+void CheckReports(const TrainOptions& o) {
+  if (o.log_level != "debug" && o.log_level != "info" && o.log_level != "warning" && o.log_level != "error") {
+    Fail("USE002", fmt::format("\"{}\" is no level", o.log_level), "--log-level", "pass debug, info, warning or error");
+  }
+  if (o.peak_tflops && !(*o.peak_tflops > 0)) {
+    Fail("USE002", fmt::format("{} is no peak", *o.peak_tflops), "--peak-tflops", "pass 1e12 operations a second");
+  }
+}
+
 void CheckTrain(const TrainOptions& o) {
   if (o.deepspeed_config.empty()) {
     Fail("USE003", "the config is missing", "--deepspeed_config", "pass --deepspeed_config ds_config.json");
@@ -284,6 +297,7 @@ void CheckTrain(const TrainOptions& o) {
     Fail("USE002", fmt::format("\"{}\" is no device", o.device), "--device", "pass cpu or cuda");
   }
   CheckActivations(o.activations);
+  CheckReports(o);
   if (o.save_interval > 0 && o.save.empty()) {
     Fail("USE004", "--save-interval without --save has nowhere to save", "--save-interval", "pass --save DIR");
   }

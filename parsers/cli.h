@@ -94,6 +94,9 @@ struct TrainOptions {
   std::optional<double> host_memory_gib;    // granted to all ranks of a host
   std::string trace;                        // Chrome trace out
   std::string log_json;                     // one JSON object per step out
+  std::string log_level = "info";           // of messages on stderr: debug, info, warning, error
+  std::string dump_config;                  // every value of the config with its origin, JSON out
+  std::optional<double> peak_tflops;        // of one device, for the MFU; unset: of the GPU's name
   int64_t local_rank = -1;                  // -1: not given. Decides nothing: see CheckLocalRank
   bool help = false;
 };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/plan/throughput.h"
 #include "engine/trainer/trainer.h"
 
 namespace trireme::cli {
@@ -19,8 +20,10 @@ struct StepRecord {
 
 class Progress {
  public:
-  // `interval`: steps between lines, 0: none. Throws Error{kEnvironment} if the file cannot be opened.
-  Progress(const Trainer& trainer, int64_t train_iters, int64_t interval, const std::string& log_json);
+  // `interval`: steps between lines, 0: none. `peak_tflops`: of one device, which the MFU is a share of. Throws
+  // Error{kEnvironment} if the file cannot be opened.
+  Progress(const Trainer& trainer, int64_t train_iters, int64_t interval, const std::string& log_json,
+           std::optional<double> peak_tflops);
   ~Progress();
   void Add(const StepRecord& record);
 
@@ -30,12 +33,15 @@ class Progress {
 
   const Trainer& trainer_;
   int64_t train_iters_, interval_;
-  double flops_per_token_ = 0;  // forward and backward, attention counted causal once, no recomputation
+  std::optional<double> peak_tflops_;
   double window_seconds_ = 0, window_tokens_ = 0;
   double seconds_per_step_ = 0;  // smoothed, for the ETA
   std::FILE* json_ = nullptr;
   std::string json_path_;
 };
+
+// Of the device by its name; nullopt where nobody knows it, as on a CPU.
+std::optional<double> PeakTflopsOf(at::Device device, DType compute);
 
 // Peak memory of this process on its device: LibTorch's pool on a GPU, resident memory on the CPU.
 int64_t PeakMemoryBytes(at::Device device);

@@ -20,6 +20,7 @@
 #include "engine/base/env.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/strings.h"
 #include "engine/base/version.h"
@@ -117,6 +118,22 @@ void CheckSaveFolder(const TrainOptions& options) {
   }
 }
 
+// --dump-config: what every key of the config was taken to be, and from where.
+void DumpConfig(const std::string& path, const Config& config) {
+  std::string text = "[";
+  for (const Origin& origin : config.origins) {
+    text += fmt::format("{}\n{{\"key\": {}, \"value\": {}, \"source\": {}}}", text.size() == 1 ? "" : ",",
+                        JsonText(origin.key), JsonText(origin.value), JsonText(origin.source));
+  }
+  WriteFileDurably(path, text + "\n]\n", ErrorCode::kEnvironment);
+}
+
+log::Level LowestLevel(const std::string& level) {
+  if (level == "debug") return log::Level::kDebug;
+  if (level == "info") return log::Level::kInfo;
+  return level == "warning" ? log::Level::kWarn : log::Level::kError;
+}
+
 // Each rank traces into a file of its own; "" without --trace.
 std::string TracePath(const TrainOptions& options, int rank) {
   return options.trace.empty() || rank == 0 ? options.trace : options.trace + fmt::format(".rank{}", rank);
@@ -133,6 +150,7 @@ void CheckRequest(const TrainOptions& options, const RendezvousInfo& place) {
   }
   CheckFile("--trace", TracePath(options, place.rank));
   if (place.rank != 0) return;
+  CheckFile("--dump-config", options.dump_config);
   CheckSaveFolder(options);
   if (!options.save_hf.empty()) checkpoint::RequireNewFolder(options.save_hf);
 }
@@ -184,7 +202,9 @@ class Run {
       : options_(options),
         trainer_(trainer),
         first_rank_(trainer.world().rank == 0),
-        progress_(trainer, options.train_iters, first_rank_ ? log_interval : 0, first_rank_ ? options.log_json : "") {}
+        progress_(trainer, options.train_iters, first_rank_ ? log_interval : 0, first_rank_ ? options.log_json : "",
+                  options.peak_tflops ? options.peak_tflops
+                                      : PeakTflopsOf(trainer.device(), trainer.plan().dtypes.compute)) {}
 
   void Restore(const Config& config) {
     if (!options_.load.empty()) {
@@ -400,7 +420,9 @@ int RunTrain(Arguments arguments) {
   }
   const RendezvousInfo place = RendezvousInfo::FromEnvironment();
   CheckRequest(options, place);
+  if (place.rank == 0) log::SetRank("", LowestLevel(options.log_level));
   const Resolved resolved = Resolve(options, place.world, place.rank == 0);
+  if (place.rank == 0 && !options.dump_config.empty()) DumpConfig(options.dump_config, resolved.config);
   RankWorld world = RankWorld::FromEnvironment(options.device, options.oversubscribe);
   TrainerSetup setup;
   setup.config = resolved.config;

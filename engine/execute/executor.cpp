@@ -12,7 +12,6 @@
 #include "engine/base/log.h"
 #include "engine/comm/host_staged.h"
 #include "engine/execute/bound_program.h"
-#include "engine/execute/tensor_lane.h"
 #include "engine/kernels/kernels.h"
 #include "engine/zero/rank_memory.h"
 
@@ -37,7 +36,7 @@ Executor::Executor(const ExecutorParts& parts, std::vector<std::unique_ptr<Unit>
     : parts_(parts), units_(std::move(units)) {
   const Plan& plan = *parts_.plan;
   const at::Device device = parts_.state->device();
-  if (parts_.tp != nullptr) tensor_parallel_ = MakeTensorLane(*parts_.tp, device);
+  if (parts_.tp != nullptr) tensor_parallel_ = MakeTensorLane(*parts_.tp, device, tensor_trace_);
   RankMemory& memory = parts_.state->memory();
   arena_ =
       memory.OnDevice(MemoryClass::kActivations, std::max<int64_t>(1, std::max(train.arena_bytes, eval.arena_bytes)),
@@ -246,6 +245,7 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
   if (parts_.before_instruction) parts_.before_instruction(instruction);
   Tracer* tracer = parts_.tracer.get();
   const size_t token = tracer != nullptr ? tracer->Begin(instruction, step.inputs.step, stream) : 0;
+  if (instruction.lane == Lane::kCompute) tensor_trace_ = {tracer, &instruction, step.inputs.step};
   switch (instruction.op) {
     case Op::kLoad:
       RunLoad(bound, step, stream);

@@ -16,6 +16,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/execute/lanes.h"
 #include "engine/execute/probe.h"
+#include "engine/execute/tensor_lane.h"
 #include "engine/execute/trace.h"
 #include "engine/kernels/step_state.h"
 #include "engine/model/tensor_parallel.h"
@@ -162,6 +163,7 @@ class Executor {
 
   ExecutorParts parts_;
   std::vector<std::unique_ptr<Unit>> units_;
+  TensorLaneTrace tensor_trace_;
   std::unique_ptr<TensorParallel> tensor_parallel_;             // null at tp 1
   std::vector<std::vector<std::pair<int64_t, int64_t>>> gaps_;  // of each unit's flat buffer: begin, count
   at::Tensor arena_, host_arena_, workspace_;

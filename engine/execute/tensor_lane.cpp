@@ -12,20 +12,39 @@
 namespace trireme {
 namespace {
 
+// Runs `work` as an event of the trace.
+template <typename Work>
+void Traced(const TensorLaneTrace& trace, const char* part, Lane lane, CommStream stream, const Work& work) {
+  if (trace.tracer == nullptr) return work();
+  const size_t token = trace.tracer->BeginPart(part, lane, *trace.instruction, trace.step, stream);
+  work();
+  trace.tracer->End(token, stream);
+}
+
+// The compute lane waits for each operation as long as it takes.
 class CpuTensorLane final : public TensorParallel {
  public:
-  explicit CpuTensorLane(Communicator& comm) : comm_(comm) {}
+  CpuTensorLane(Communicator& comm, const TensorLaneTrace& trace) : comm_(comm), trace_(trace) {}
   int rank() const override { return comm_.rank(); }
   int size() const override { return comm_.size(); }
-  void AllReduce(const at::Tensor& inout, ReduceOp op) override { comm_.AllReduce(inout, op); }
-  void AllGather(const at::Tensor& in, const at::Tensor& out) override { comm_.AllGather(in, out); }
+  void AllReduce(const at::Tensor& inout, ReduceOp op) override {
+    Run("AllReduce", [&] { comm_.AllReduce(inout, op); });
+  }
+  void AllGather(const at::Tensor& in, const at::Tensor& out) override {
+    Run("AllGather", [&] { comm_.AllGather(in, out); });
+  }
   void ReduceScatter(const at::Tensor& in, const at::Tensor& out) override {
-    comm_.ReduceScatter(in, out, ReduceOp::kSum);
+    Run("ReduceScatter", [&] { comm_.ReduceScatter(in, out, ReduceOp::kSum); });
   }
   void Wait() override {}
 
  private:
+  template <typename Work>
+  void Run(const char* part, const Work& work) const {
+    Traced(trace_, "Wait", Lane::kCompute, nullptr, [&] { Traced(trace_, part, Lane::kTp, nullptr, work); });
+  }
   Communicator& comm_;
+  const TensorLaneTrace& trace_;
 };
 
 #ifdef TRIREME_HAS_CUDA
@@ -37,8 +56,8 @@ void Check(cudaError_t status, const char* call) {
 
 class CudaTensorLane final : public TensorParallel {
  public:
-  CudaTensorLane(Communicator& comm, at::Device device)
-      : comm_(comm), stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())) {
+  CudaTensorLane(Communicator& comm, at::Device device, const TensorLaneTrace& trace)
+      : comm_(comm), trace_(trace), stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())) {
     for (cudaEvent_t* event : {&ready_, &done_}) {
       Check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate");
     }
@@ -50,20 +69,18 @@ class CudaTensorLane final : public TensorParallel {
   int rank() const override { return comm_.rank(); }
   int size() const override { return comm_.size(); }
   void AllReduce(const at::Tensor& inout, ReduceOp op) override {
-    Follow();
-    comm_.AllReduce(inout, op, stream_.stream());
+    Run("AllReduce", [&] { comm_.AllReduce(inout, op, stream_.stream()); });
   }
   void AllGather(const at::Tensor& in, const at::Tensor& out) override {
-    Follow();
-    comm_.AllGather(in, out, stream_.stream());
+    Run("AllGather", [&] { comm_.AllGather(in, out, stream_.stream()); });
   }
   void ReduceScatter(const at::Tensor& in, const at::Tensor& out) override {
-    Follow();
-    comm_.ReduceScatter(in, out, ReduceOp::kSum, stream_.stream());
+    Run("ReduceScatter", [&] { comm_.ReduceScatter(in, out, ReduceOp::kSum, stream_.stream()); });
   }
   void Wait() override {
     Check(cudaEventRecord(done_, stream_.stream()), "cudaEventRecord");
-    Check(cudaStreamWaitEvent(Compute(), done_, 0), "cudaStreamWaitEvent");
+    Traced(trace_, "Wait", Lane::kCompute, Compute(),
+           [&] { Check(cudaStreamWaitEvent(Compute(), done_, 0), "cudaStreamWaitEvent"); });
   }
 
  private:
@@ -74,7 +91,14 @@ class CudaTensorLane final : public TensorParallel {
     Check(cudaStreamWaitEvent(stream_.stream(), ready_, 0), "cudaStreamWaitEvent");
   }
 
+  template <typename Work>
+  void Run(const char* part, const Work& work) {
+    Follow();
+    Traced(trace_, part, Lane::kTp, stream_.stream(), work);
+  }
+
   Communicator& comm_;
+  const TensorLaneTrace& trace_;
   c10::cuda::CUDAStream stream_;
   cudaEvent_t ready_ = nullptr, done_ = nullptr;
 };
@@ -82,11 +106,12 @@ class CudaTensorLane final : public TensorParallel {
 
 }  // namespace
 
-std::unique_ptr<TensorParallel> MakeTensorLane(Communicator& comm, [[maybe_unused]] at::Device device) {
+std::unique_ptr<TensorParallel> MakeTensorLane(Communicator& comm, [[maybe_unused]] at::Device device,
+                                               const TensorLaneTrace& trace) {
 #ifdef TRIREME_HAS_CUDA
-  if (device.is_cuda()) return std::make_unique<CudaTensorLane>(comm, device);
+  if (device.is_cuda()) return std::make_unique<CudaTensorLane>(comm, device, trace);
 #endif
-  return std::make_unique<CpuTensorLane>(comm);
+  return std::make_unique<CpuTensorLane>(comm, trace);
 }
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 
 #ifdef TRIREME_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -16,7 +17,9 @@
 namespace trireme {
 
 struct Tracer::Event {
-  Instruction instruction;  // lists left empty: names are enough
+  Instruction instruction;
+  const char* part = nullptr;  // of it; null: the whole
+  Lane lane = Lane::kCompute;
   int64_t step = 0;
   double begin_us = 0, end_us = 0;
 #ifdef TRIREME_HAS_CUDA
@@ -68,8 +71,14 @@ void Tracer::SetOrigin([[maybe_unused]] CommStream stream) {
 }
 
 size_t Tracer::Begin(const Instruction& instruction, int64_t step, CommStream stream) {
+  return BeginPart(nullptr, instruction.lane, instruction, step, stream);
+}
+
+size_t Tracer::BeginPart(const char* part, Lane lane, const Instruction& of, int64_t step, CommStream stream) {
   auto event = std::make_unique<Event>();
-  event->instruction = instruction;
+  event->instruction = of;
+  event->part = part;
+  event->lane = lane;
   event->step = step;
   event->begin_us = clock_->Now();
 #ifdef TRIREME_HAS_CUDA
@@ -101,7 +110,14 @@ void Tracer::End(size_t token, CommStream stream) {
 
 void Tracer::Write(const std::filesystem::path& path) {
   const std::lock_guard lock(mutex_);
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  const double start_us = std::chrono::duration<double, std::micro>(clock_->start.time_since_epoch()).count();
+  double origin_us = start_us;
+#ifdef TRIREME_HAS_CUDA
+  origin_us += clock_->origin_us;
+#endif
+  std::string text =
+      fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"rank\":{},\"origin_us\":{:.3f}}},\"traceEvents\":[\n",
+                  rank_, origin_us);
   text +=
       fmt::format("{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {0}\"}}}}", rank_);
   for (int lane = 0; lane < kNumLanes; ++lane) {
@@ -127,11 +143,14 @@ void Tracer::Write(const std::filesystem::path& path) {
     }
 #endif
     const Instruction& i = event.instruction;
+    const std::string whole = Describe(i, plan_);
     text += fmt::format(
-        ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},"
+        ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},"
         "\"args\":{{\"step\":{},\"id\":{},\"micro_batch\":{},\"units\":[{},{}]}}}}",
-        rank_, static_cast<int>(i.lane), Describe(i, plan_), Name(i.op), event.begin_us, event.end_us - event.begin_us,
-        event.step, i.id, i.micro_batch, i.units.first, i.units.last);
+        rank_, static_cast<int>(event.lane),
+        JsonText(event.part == nullptr ? whole : fmt::format("{} in {}", event.part, whole)),
+        event.part == nullptr ? Name(i.op) : event.part, event.begin_us, event.end_us - event.begin_us, event.step,
+        i.id, i.micro_batch, i.units.first, i.units.last);
   }
   text += "\n]}\n";
   WriteFileDurably(path, text, ErrorCode::kEnvironment);

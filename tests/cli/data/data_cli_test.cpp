@@ -57,6 +57,15 @@ TEST_F(DataCli, BuildInfoVerifyBigram) {
   ExpectContains(Run({"--help"}), {"build", "jsonl", "--holdout-percent", "--seq-length"});
 }
 
+// A missing file is named, and so is a short one, with both sizes; the long phase shows how far it is.
+TEST_F(DataCli, OBS_07_NameSizeReasonAndProgress) {
+  Build();
+  ExpectContains(err_, {"tokenising: ", " of ", "MB/s, ETA "});
+  ExpectContains(Fails({"info", (folder_ / "none").string()}, "DAT017", 65), {(folder_ / "none").string()});
+  std::filesystem::resize_file(prefix_ + ".bin", 100);
+  ExpectContains(Fails({"info", prefix_}, "DAT003", 65), {prefix_, "100 bytes", "138 bytes"});
+}
+
 TEST_F(DataCli, JsonLines) {
   WriteAll(folder_ / "a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
   WriteAll(folder_ / "b.jsonl", "{\"text\": \"three\"}\n");

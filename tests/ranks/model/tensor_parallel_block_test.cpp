@@ -188,7 +188,8 @@ TEST_P(TensorParallelBlock, EqualsTheWholeBlockOfPyTorch) {
   for (const bool in_two_parts : {false, true}) {
     const std::string failed = RunThreadRanks(tp, [&](ThreadRank& self) {
       const auto comm = self.MakeCommunicator("tp");
-      const auto lane = MakeTensorLane(*comm, at::kCPU);
+      const TensorLaneTrace no_trace;
+      const auto lane = MakeTensorLane(*comm, at::kCPU, no_trace);
       for (const int times : {1, 3}) {
         SplitBlock block(plan, *lane, whole);
         block.Run(in_two_parts, times);
