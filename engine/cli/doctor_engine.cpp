@@ -1,17 +1,24 @@
-// The engine's part of `trireme doctor`: with which libraries it was built and runs, and whether each GPU computes.
+// The engine's part of `trireme doctor`: with which libraries it was built and runs, and whether each GPU computes; or,
+// as a rank of a job, what it measures.
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 #include <torch/headeronly/version.h>
 
-#include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/base/strings.h"
 #include "engine/base/version.h"
+#include "engine/calibrate/calibrate.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/findings.h"
+#include "engine/cli/leave.h"
 #include "engine/kernels/kernels.h"
+#include "parsers/cluster.h"
+#include "parsers/flag_set.h"
 
 #ifdef TRIREME_HAS_CUDA
 #include <ATen/ops/full.h>
@@ -110,9 +117,53 @@ void DeviceFindings(Findings& found) {
 
 #endif
 
+struct Measuring {
+  std::string out, nvme_path = ".";
+  bool calibrate = false, quick = false, json = false;
+};
+
+// "7.12e+14 FLOP/s", "3.4 GB/s", "5.2 us".
+std::string Shown(const calibrate::Figure& figure) {
+  if (figure.unit == "s") return fmt::format("{:.4g} us", 1e6 * figure.value);
+  if (figure.unit == "B/s") return fmt::format("{:.4g} GB/s", figure.value / 1e9);
+  if (figure.unit == "FLOP/s") return fmt::format("{:.4g} TFLOP/s", figure.value / 1e12);
+  return fmt::format("{:.4g}", figure.value);
+}
+
+int Measure(const Measuring& request) {
+  RankWorld world = RankWorld::FromEnvironment("");
+  const calibrate::Calibration found =
+      calibrate::Calibrate(world, {.quick = request.quick, .folder = request.nvme_path});
+  if (world.rank == 0) {
+    const std::string text = ClusterToJson(found.cluster);
+    if (!request.out.empty()) WriteFileDurably(request.out, text, ErrorCode::kEnvironment);
+    if (request.json) {
+      fmt::print("{}", text);
+    } else {
+      fmt::print("{}\n", found.cluster.device.name);
+      for (const calibrate::Figure& figure : found.figures) {
+        fmt::print("  {:<48} {:>18}   spread {:.1f} %\n", figure.what, Shown(figure), 100 * figure.spread);
+      }
+      fmt::print("{}: `trireme plan --cluster {}` reads it\n", request.out, request.out);
+    }
+    FlushOutput();
+  }
+  if (world.store) world.store->Barrier("measured", std::chrono::minutes(1));
+  return 0;
+}
+
 }  // namespace
 
-int RunDoctor(Arguments) {
+int RunDoctor(Arguments arguments) {
+  FlagSet flags("doctor");
+  Measuring measuring;
+  flags.Add("calibrate", "measure", measuring.calibrate);
+  flags.Add("out", "FILE", "of the description", measuring.out);
+  flags.Add("nvme-path", "DIR", "on the disk to measure", measuring.nvme_path);
+  flags.Add("quick", "in seconds", measuring.quick);
+  flags.Add("json", "the description alone", measuring.json);
+  flags.Parse(arguments);
+  if (measuring.calibrate) return Measure(measuring);
   Findings found;
   found.push_back({Health::kOk, "engine",
                    fmt::format("version {}, LibTorch {}, {} threads, Adam on the CPU with {}", Version(), TORCH_VERSION,

@@ -63,6 +63,10 @@ Placement::Placement(const Plan& plan, const Cluster& cluster) : plan_(plan), cl
                             needs_network && cluster.network.port.all.bytes_per_second <= 0 ? "network" : "node_link"),
                 cluster.name, "describe the link, or ask for fewer ranks or nodes");
   }
+  // Processes carry each other's data by themselves: where they are more than the cores, they take turns at that too.
+  if (cluster.device.kind == DeviceKind::kCpu && cluster.host.cores > 0) {
+    turns_ = std::max(1.0, static_cast<double>(ranks_per_node_) / static_cast<double>(cluster.host.cores));
+  }
   dp_ = ShapeOf(Group::kDp);
   tp_ = ShapeOf(Group::kTp);
   tie_ = ShapeOf(Group::kTie);
@@ -102,7 +106,7 @@ double Placement::Seconds(Group group, Collective collective, double bytes) cons
   const Shape& shape = group == Group::kDp ? dp_ : group == Group::kTp ? tp_ : group == Group::kTie ? tie_ : world_;
   if (shape.ranks == 1) return 0;
   const LinkRate& inside = RateOf(shape.pair ? *cluster_.pair_link : cluster_.node_link, collective);
-  if (!shape.spans()) return trireme::Seconds(inside, SentBytes(collective, bytes, shape.ranks), shape.ranks);
+  if (!shape.spans()) return turns_ * trireme::Seconds(inside, SentBytes(collective, bytes, shape.ranks), shape.ranks);
   // The node's ports are shared by all its ranks, so by as many groups as it has parts of.
   LinkRate port = RateOf(cluster_.network.port, collective);
   const double ports = PortsBytesPerSecond() / cluster_.network.port.all.bytes_per_second,
@@ -133,7 +137,7 @@ double Placement::TransferSeconds(int from_pp, int to_pp, double bytes) const {
   if (most == 0) {
     const int64_t from = DeviceOf(topology.RankOf({from_pp, 0, 0})), to = DeviceOf(topology.RankOf({to_pp, 0, 0}));
     const bool pair = cluster_.pair_link && from / 2 == to / 2;
-    return trireme::Seconds(TransferRate(pair ? *cluster_.pair_link : cluster_.node_link), bytes, 2);
+    return turns_ * trireme::Seconds(TransferRate(pair ? *cluster_.pair_link : cluster_.node_link), bytes, 2);
   }
   LinkRate port = TransferRate(cluster_.network.port);
   const double ports = PortsBytesPerSecond() / cluster_.network.port.all.bytes_per_second;

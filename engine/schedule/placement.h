@@ -42,6 +42,7 @@ class Placement {
   const Cluster& cluster_;
   int64_t ranks_per_node_ = 1, ranks_per_device_ = 1;
   Shape dp_, tp_, world_, tie_;
+  double turns_ = 1;  // of processes on the CPU: by how much they slow each other's transfers
 };
 
 }  // namespace trireme
