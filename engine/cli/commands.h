@@ -12,11 +12,11 @@ namespace trireme::cli {
 
 using Arguments = const std::vector<std::string>&;
 
-enum class Program : uint8_t { kTrireme, kEngine };
+enum class Program : uint8_t { kTrireme, kEngine, kBoth };
 
 struct Command {
   std::string_view name, summary;
-  Program program;  // that runs it
+  Program program;  // that runs it; kBoth: trireme, which asks the engine for a part
 };
 
 // Every command, in the order of `trireme --help`. Each program binds its own to functions (Handler below).
@@ -31,6 +31,7 @@ inline constexpr auto kCommands = std::to_array<Command>({
     {"generate", "continue texts with a model", Program::kEngine},
     {"eval", "a model's loss, perplexity and bits per byte over a text", Program::kEngine},
     {"selfcheck", "whether all layouts train alike on this machine", Program::kEngine},
+    {"doctor", "what stands in the way on this machine; --calibrate measures it for plan", Program::kBoth},
 });
 
 struct Handler {
@@ -43,7 +44,7 @@ template <size_t kCount>
 consteval bool RunsAllOf(Program program, const std::array<Handler, kCount>& handlers) {
   size_t found = 0, wanted = 0;
   for (const Command& command : kCommands) {
-    if (command.program != program) continue;
+    if (command.program != program && command.program != Program::kBoth) continue;
     ++wanted;
     for (const Handler& handler : handlers) found += handler.name == command.name ? 1 : 0;
   }
@@ -57,6 +58,7 @@ int RunExplain(Arguments arguments);  // explain.cpp
 int RunData(Arguments arguments);     // data.cpp
 int RunInspect(Arguments arguments);  // inspect.cpp
 int RunConvert(Arguments arguments);  // convert.cpp
+int RunDoctor(Arguments arguments);   // doctor.cpp; the engine's part: doctor_engine.cpp
 
 // `trireme-engine`, which `trireme` starts from its own folder (engine_exec.h).
 int RunTrain(Arguments arguments);      // train.cpp

@@ -1,10 +1,14 @@
 #include "engine/cli/engine_exec.h"
 
 #include <fmt/core.h>
+#include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -12,6 +16,7 @@
 
 #include "engine/base/env.h"
 #include "engine/base/error.h"
+#include "engine/base/strings.h"
 #include "engine/base/version.h"
 #include "engine/cli/commands.h"
 
@@ -20,14 +25,14 @@ namespace trireme::cli {
 std::vector<std::string> EngineCommands() {
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
-    if (command.program == Program::kEngine) names.emplace_back(command.name);
+    if (command.program != Program::kTrireme) names.emplace_back(command.name);
   }
   return names;
 }
 
 bool IsEngineCommand(std::string_view word) {
   return std::ranges::any_of(kCommands,
-                             [&](const Command& c) { return c.program == Program::kEngine && c.name == word; });
+                             [&](const Command& c) { return c.program != Program::kTrireme && c.name == word; });
 }
 
 std::filesystem::path ProgramFolder() {
@@ -81,6 +86,50 @@ void ExecEngine(const std::vector<std::string>& words) {
   execv(engine.c_str(), argv.data());
   throw Error(ErrorCode::kEnvironment, "CLI002", fmt::format("cannot be executed: {}", std::strerror(errno)),
               engine.string(), "build the target trireme-engine again for this machine");
+}
+
+std::string EngineOutput(const std::vector<std::string>& words, std::chrono::seconds time) {
+  EnginePath();  // throws here, not in the child
+  std::array<int, 2> ends{};
+  if (pipe(ends.data()) != 0) {
+    throw Error(ErrorCode::kEnvironment, "CLI020", fmt::format("cannot be started: {}", std::strerror(errno)),
+                "trireme-engine", "raise `ulimit -n`");
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    try {
+      ExecEngine(words);
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}\n", error.what());
+    }
+    _exit(ExitCode(ErrorCode::kEnvironment));
+  }
+  close(ends[1]);
+  std::string output;
+  const auto deadline = std::chrono::steady_clock::now() + time;
+  bool late = child < 0;
+  for (std::array<char, 4096> bytes{}; !late;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd readable{ends[0], POLLIN, 0};
+    late = left.count() <= 0 || poll(&readable, 1, static_cast<int>(left.count())) == 0;
+    const ssize_t count = late ? 0 : read(ends[0], bytes.data(), bytes.size());
+    if (count <= 0) break;
+    output.append(bytes.data(), static_cast<size_t>(count));
+  }
+  close(ends[0]);
+  if (late && child > 0) kill(child, SIGKILL);
+  int status = 0;
+  const bool ended = child > 0 && waitpid(child, &status, 0) == child && !late && WIFEXITED(status);
+  if (ended && WEXITSTATUS(status) == 0) return output;
+  throw Error(ErrorCode::kEnvironment, "CLI020",
+              late    ? fmt::format("did not end within {} s", time.count())
+              : ended ? fmt::format("ended with exit code {}", WEXITSTATUS(status))
+                      : fmt::format("was ended by signal {}", WTERMSIG(status)),
+              "trireme-engine " + Join(words, " "), "run it by hand; a driver that hangs shows in dmesg");
 }
 
 void CheckExpectedVersion() {

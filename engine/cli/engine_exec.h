@@ -4,6 +4,7 @@
 // The version travels in an environment variable, so the check costs neither a second process nor a word on the command
 // line.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@ namespace trireme::cli {
 
 inline constexpr const char* kExpectVersionVariable = "TRIREME_EXPECT_VERSION";
 
-// The names of kCommands that trireme-engine runs.
+// The names of kCommands that trireme-engine runs, alone or a part of them.
 std::vector<std::string> EngineCommands();
 bool IsEngineCommand(std::string_view word);
 
@@ -30,6 +31,10 @@ std::string EngineLibraryPath(const std::filesystem::path& program_folder);
 
 // Replaces this process by the engine; returns only by throwing Error{kEnvironment, CLI002 or CLI008}.
 [[noreturn]] void ExecEngine(const std::vector<std::string>& words);
+
+// Runs the engine to its end and returns what it printed. Throws as ExecEngine, and Error{kEnvironment, CLI020} if it
+// does not end well within the time: then it is killed.
+std::string EngineOutput(const std::vector<std::string>& words, std::chrono::seconds time);
 
 // Throws Error{kEnvironment, CLI004} if the caller was built as another version; does nothing when started by hand.
 void CheckExpectedVersion();

@@ -22,6 +22,7 @@ constexpr auto kHandlers = std::to_array<Handler>({
     {"generate", trireme::cli::RunGenerate},
     {"selfcheck", trireme::cli::RunSelfcheck},
     {"eval", trireme::cli::RunEval},
+    {"doctor", trireme::cli::RunDoctor},
 });
 static_assert(trireme::cli::RunsAllOf(trireme::cli::Program::kEngine, kHandlers));
 

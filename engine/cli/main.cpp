@@ -30,6 +30,7 @@ constexpr auto kHandlers = std::to_array<Handler>({
     {"data", trireme::cli::RunData},
     {"inspect", trireme::cli::RunInspect},
     {"convert", trireme::cli::RunConvert},
+    {"doctor", trireme::cli::RunDoctor},
 });
 static_assert(trireme::cli::RunsAllOf(Program::kTrireme, kHandlers));
 

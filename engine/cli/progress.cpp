@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"

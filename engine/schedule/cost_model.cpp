@@ -62,7 +62,15 @@ CostModel::CostModel(const Plan& plan, const Cluster& cluster)
   for (int64_t rank = 0; rank < placement_.ranks_per_device(); ++rank) {
     sharing += plan.topology.CoordinateOf(static_cast<int>(rank)).pp_rank == 0;
   }
-  share_ = 1 / static_cast<double>(std::max<int64_t>(sharing, 1));
+  // A GPU's rank takes all of it when it is alone; one on the CPU has the threads that the launcher gives it.
+  double width = 1;
+  if (const int64_t cores = cluster.host.cores; cluster.device.kind == DeviceKind::kCpu && cores > 0) {
+    width =
+        static_cast<double>(std::max<int64_t>(1, cores / placement_.ranks_per_device())) / static_cast<double>(cores);
+  }
+  const double wanted = width * static_cast<double>(std::max<int64_t>(sharing, 1));
+  share_ = width / std::max(1.0, wanted);
+  device_width_ = std::min(1.0, wanted);
   units_.reserve(plan.units.size());
   for (const UnitLayout& unit : plan.units) units_.push_back(SecondsOf(unit));
 }
@@ -288,6 +296,7 @@ SimulationCosts CostModel::Costs() const {
     costs.speeds.down_beside_up = link.down_duplex_bytes_per_second / link.down_bytes_per_second;
   }
   if (placement_.ranks_per_device() == 1) return costs;
+  costs.speeds.device_width = device_width_;
   for (int pp = 0; pp < plan_.topology.pp_size; ++pp) {
     costs.speeds.devices.push_back(static_cast<int>(placement_.DeviceOf(plan_.topology.RankOf({pp, 0, 0}))));
   }

@@ -48,7 +48,8 @@ class CostModel {
   const Cluster& cluster_;
   Placement placement_;
   double tokens_ = 0;
-  double share_ = 1;  // of its device that a rank has beside others of its pipeline rank
+  double share_ = 1;         // of its device that a rank has beside others of its pipeline rank
+  double device_width_ = 1;  // of its device that a pipeline rank's ranks there take together
   std::vector<UnitSeconds> units_;
 };
 

@@ -101,6 +101,10 @@ Placement::Placement(const Plan& plan, const Cluster& cluster) : plan_(plan), cl
                             needs_network && cluster.network.port.all.bytes_per_second <= 0 ? "network" : "node_link"),
                 cluster.name, "describe the link, or ask for fewer ranks or nodes");
   }
+  // Processes carry each other's data by themselves: where they are more than the cores, they take turns at that too.
+  if (cluster.device.kind == DeviceKind::kCpu && cluster.host.cores > 0) {
+    turns_ = std::max(1.0, static_cast<double>(ranks_per_node_) / static_cast<double>(cluster.host.cores));
+  }
   for (const Group group : {Group::kDp, Group::kTp, Group::kTie, Group::kWorld}) {
     shapes_[group] = {SpreadOf(plan, ranks_per_node_, group), ArePairs(group)};
   }
@@ -129,7 +133,7 @@ double Placement::Seconds(Group group, Collective collective, double bytes) cons
   const int64_t ranks = shape.spread.ranks, part = shape.spread.on_a_node;
   if (ranks == 1) return 0;
   const LinkRate& inside = RateOf(shape.pairs ? *cluster_.pair_link : cluster_.node_link, collective);
-  if (part == ranks) return trireme::Seconds(inside, SentBytes(collective, bytes, ranks), ranks);
+  if (part == ranks) return turns_ * trireme::Seconds(inside, SentBytes(collective, bytes, ranks), ranks);
   // The node's ports are shared by all its ranks, so by as many groups as it has parts of.
   const LinkRate port = RateOf(cluster_.network.port, collective);
   const auto on_node = static_cast<double>(ranks_per_node_);
@@ -160,7 +164,7 @@ double Placement::TransferSeconds(int from_pp, int to_pp, double bytes) const {
   if (most == 0) {
     const int64_t from = DeviceOf(topology.RankOf({from_pp, 0, 0})), to = DeviceOf(topology.RankOf({to_pp, 0, 0}));
     const bool pair = cluster_.pair_link && from / 2 == to / 2;
-    return trireme::Seconds(TransferRate(pair ? *cluster_.pair_link : cluster_.node_link), bytes, 2);
+    return turns_ * trireme::Seconds(TransferRate(pair ? *cluster_.pair_link : cluster_.node_link), bytes, 2);
   }
   LinkRate port = TransferRate(cluster_.network.port);
   port.bytes_per_second *= std::min(1.0, Ports() / static_cast<double>(most));

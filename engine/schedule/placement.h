@@ -52,6 +52,7 @@ class Placement {
     bool pairs = false;
   };
   std::map<Group, Shape> shapes_;
+  double turns_ = 1;  // of processes on the CPU: by how much they slow each other's transfers
 };
 
 }  // namespace trireme

@@ -304,7 +304,7 @@ class Clock {
     for (size_t other = 0; other < ranks_.size(); ++other) {
       sharing += speeds.devices[other] == speeds.devices[rank] && Works(ranks_[other].lanes[kCompute]);
     }
-    return speed / std::max(sharing, 1);
+    return speed / std::max(sharing * speeds.device_width, 1.0);
   }
 
   // What a lane that started or ended changes for others.

@@ -24,9 +24,11 @@ struct LaneSpeeds {
   double compute_beside_collectives = 1;  // lane compute, while lane dp works
   double compute_beside_transfers = 1;    // lane compute, while a transfer of lane pp goes on
   double up_beside_down = 1, down_beside_up = 1;
-  // Pipeline ranks that compute on one device share it: each has 1 / (those that compute at the moment). Rank r is on
-  // device devices[r]; empty: each has its own.
+  // Pipeline ranks that compute on one device share it: rank r is on device devices[r] (empty: each has its own), and
+  // takes `device_width` of it while it has it to itself. Where those that compute at the moment want more than the
+  // whole, each is slowed by as much.
   std::vector<int> devices;
+  double device_width = 1;
 };
 
 struct SimulationCosts {

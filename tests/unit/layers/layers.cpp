@@ -38,9 +38,11 @@ const std::map<std::string, Rooms>& Arrows() {
         {"engine/trainer",
          {"engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels", "engine/comm",
           "engine/data", "checkpoint", "engine/storage", "engine/advise"}},
+        {"engine/calibrate", {"engine/trainer", "engine/zero", "engine/kernels", "engine/comm", "engine/storage"}},
         {"engine/cli:trireme-engine",
-         {"engine/trainer", "engine/execute", "engine/model", "engine/zero", "engine/optim", "engine/kernels",
-          "engine/comm", "engine/data", "checkpoint", "launcher", "engine/cli:trireme", "engine/advise"}},
+         {"engine/calibrate", "engine/trainer", "engine/execute", "engine/model", "engine/zero", "engine/optim",
+          "engine/kernels", "engine/comm", "engine/data", "checkpoint", "launcher", "engine/cli:trireme",
+          "engine/advise"}},
     };
     std::map<std::string, Rooms> all = below;
     for (auto& [room, targets] : above) {
