@@ -103,6 +103,7 @@ class Search {
       ++advice_.too_large;
       return;
     }
+    if (request_.allowed && !request_.allowed(suggestion->config)) return;
     candidate.known = Candidate::Known::kFilled;
     candidate.seconds = suggestion->step_seconds();
     candidate.index = filled_.size();
@@ -181,7 +182,7 @@ std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& adv
   if (t.pp_size > 1) traffic += fmt::format("; bubble {:.1f} %", 100 * p.bubble);
   lines.push_back(traffic);
   std::string speed = fmt::format("{:.4g} s a step, {} tokens/s, MFU {:.1f} %", p.step_seconds,
-                                  FormatCount(static_cast<int64_t>(p.tokens_per_second)), 100 * p.mfu_causal);
+                                  FormatCount(static_cast<int64_t>(p.tokens_per_second)), 100 * p.mfu_full);
   if (advice.best.size() > 1 && &of == &advice.best.front()) {
     speed += fmt::format("; the next is {:.1f} % slower", 100 * (advice.best[1].step_seconds() / p.step_seconds - 1));
   }

@@ -3,6 +3,7 @@
 // Pure, no device.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct AdviceRequest {
   int64_t ranks_per_node = 1;
   FillOptions fill;
   size_t wanted = 5;  // layouts in the answer
+  // Whether a config may be suggested: what else a file says may not go with every layout. Empty: all may.
+  std::function<bool(const Config&)> allowed = {};
 };
 
 // A layout that fits, filled.

@@ -48,6 +48,14 @@ constexpr std::string_view kLayoutFlags[] = {"micro-batch-size",
                                              "suggest",
                                              "with"};
 
+TrainFlags WithoutLayout(TrainFlags flags) {
+  flags.micro_batch_size = flags.gradient_accumulation_steps = std::nullopt;
+  flags.tensor_model_parallel_size = flags.pipeline_model_parallel_size = flags.recompute_num_layers = std::nullopt;
+  flags.recompute_granularity = flags.recompute_method = "";
+  flags.sequence_parallel = false;
+  return flags;
+}
+
 std::string NameOf(std::string word) {
   if (!word.starts_with("--")) return "";
   word = word.substr(2, word.find('=') - 2);
@@ -102,7 +110,17 @@ bool PrintSuggestion(const PlanAdvice& advice) {
                 fmt::format("the memory of a device of {} is not known", planned.cluster->name), "--suggest",
                 "give it with --gpu-memory-gib");
   }
-  const AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node, FillOf(advice), kLayoutsShown};
+  const auto text_of = [&, text = ConfigText(advice.options)](const Config& config) {
+    return WithLayoutKeys(text, advice.options.deepspeed_config, planned.config, config);
+  };
+  const auto loads = [&](const Config& config) {
+    const TrainFlags flags = WithoutLayout(advice.options.fill);
+    return !ParseConfigText(text_of(config), advice.options.suggest, flags, planned.inputs.world_size,
+                            planned.model.hidden_size)
+                .diagnostics.HasErrors();
+  };
+  const AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node,
+                              FillOf(advice), kLayoutsShown,    loads};
   const Advice found = Suggest(request);
   if (found.best.empty()) {
     Line("suggest", fmt::format("none of {} layouts fits: use more ranks, or a smaller model", found.legal));
@@ -121,9 +139,7 @@ bool PrintSuggestion(const PlanAdvice& advice) {
   for (size_t i = 0; i < reasons.size(); ++i) Line("", fmt::format("   {:<14} {}", kTitles[i], reasons[i]));
   Line("", fmt::format("   this config's layout: {:.2f} x the first one's step time",
                        planned.prediction->step_seconds / winner.step_seconds()));
-  const std::string text =
-      WithLayoutKeys(ConfigText(advice.options), advice.options.deepspeed_config, planned.config, winner.config);
-  WriteFileDurably(advice.options.suggest, text, ErrorCode::kConfig);
+  WriteFileDurably(advice.options.suggest, text_of(winner.config), ErrorCode::kConfig);
   Line("", fmt::format("written to {}; check: {}", advice.options.suggest,
                        CommandFor(advice, advice.options.suggest, /*without_layout=*/true)));
   return true;
