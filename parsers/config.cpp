@@ -11,6 +11,7 @@
 #include "parsers/json_tree.h"
 #include "parsers/section_reader.h"
 #include "parsers/sections/sections.h"
+#include "parsers/text_values.h"
 
 namespace trireme {
 namespace {
@@ -159,6 +160,22 @@ void CheckGradientTypes(SectionReader& root, const Config& config) {
                            fmt::format("write fp32, or set {}.enabled to true", Name(accumulate)));
 }
 
+// It can only say once more what fp16.enabled and bf16.enabled say.
+void CheckParamType(SectionReader& root, const Config& config) {
+  const JsonValue* types = root.Find("data_types");
+  const JsonMember* member = types == nullptr ? nullptr : types->Find("param_dtype");
+  if (member == nullptr || member->value.kind == JsonValue::Kind::kNull) return;
+  const bool text = member->value.kind == JsonValue::Kind::kText;
+  const std::optional<DType> written = text ? DTypeFromText(member->value.text) : std::nullopt;
+  if (config.fp64 || written == ComputeDType(config)) return;
+  root.diagnostics().Error(
+      "CFG031", {root.Here().file, member->line, member->column}, "data_types.param_dtype",
+      fmt::format("{} here, but the weights are {}", Describe(member->value), Name(ComputeDType(config))),
+      written == DType::kBFloat16 || written == DType::kFloat16
+          ? fmt::format("set {}.enabled to true, or remove the key", Name(*written))
+          : "remove the key: fp16.enabled and bf16.enabled decide");
+}
+
 // 16-bit weights without a word on accumulation: DeepSpeed adds up in their type, this program in fp32.
 void TellAccumulation(SectionReader& root, const Config& config) {
   const DType compute = ComputeDType(config);
@@ -260,6 +277,7 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   }
   CheckOnePrecision(root, config);
   CheckGradientTypes(root, config);
+  CheckParamType(root, config);
   TellAccumulation(root, config);
   CheckPrescale(root, config);
   RefuseLambOnTheHost(root, config);

@@ -213,8 +213,8 @@ struct TriremeConfig {
   int64_t max_skipped_steps = 50;      // in a row, without a loss scale that comes down: the run ends
   int64_t check_replicas_every = 100;  // steps between comparisons of what must be equal on several ranks; 0: never
   bool find_bad_value = true;  // a step that is skipped for what no loss scale cures is made once more, to name where
-  // `train` chooses at its start, unit by unit, what is recomputed and what is offloaded, so that the plan just fits the
-  // device (engine/advise/fill.h); trireme.recompute, offload ratio and prefetch size give way to it.
+  // `train` chooses at its start, unit by unit, what is recomputed and what is offloaded, so that the plan just fits
+  // the device (engine/advise/fill.h); trireme.recompute, offload ratio and prefetch size give way to it.
   bool fill = false;
 };
 

@@ -46,8 +46,11 @@ std::set<int64_t> Counts(int64_t batch, const std::vector<int64_t>& micro, int64
     if (batch % size != 0) continue;
     const int64_t whole = batch / size;
     add(whole);
-    for (int64_t count = 1; count <= whole / 2; ++count) {
-      if (whole % count == 0) add(count);
+    for (int64_t count = 1; count * count <= whole; ++count) {
+      if (whole % count != 0) continue;
+      for (const int64_t divisor : {count, whole / count}) {
+        if (divisor <= whole / 2) add(divisor);
+      }
     }
   }
   return counts;
@@ -76,7 +79,8 @@ Choice ChooseByNode(const ElasticityConfig& config, int64_t replicas) {
   for (const int64_t count : nodes.counts) choice.counts.insert(count * per_node);
   if (choice.counts.contains(replicas / config.model_parallel_size)) return choice;
   const int64_t ranks = replicas / config.num_gpus_per_node * per_node;
-  Choice alone{0, {ranks}};
+  Choice alone;
+  if (ranks > 0) alone.counts.insert(ranks);
   for (const int64_t size : config.micro_batch_sizes) {
     const int64_t unit = size * std::max<int64_t>(ranks, 1);
     const int64_t batch = unit * (config.max_train_batch_size / unit);

@@ -44,4 +44,10 @@ std::optional<bool> BooleanFromText(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<DType> DTypeFromText(std::string_view text) {
+  static constexpr std::string_view kModule = "torch.";
+  if (text.starts_with(kModule)) text.remove_prefix(kModule.size());
+  return ParseDType(text);
+}
+
 }  // namespace trireme

@@ -9,6 +9,8 @@
 namespace trireme {
 namespace {
 
+constexpr int64_t kLargest = 1'000'000'000;
+
 constexpr KnownKey kKnown[] = {
     {"min_time", kNoEffect, "0.0", "a scheduler of jobs reads it"},
 };
@@ -18,7 +20,8 @@ bool ReadMicroBatches(SectionReader& in, std::vector<int64_t>& sizes) {
   if (list == nullptr) return false;
   std::vector<int64_t> read;
   for (const JsonValue& size : list->elements) {
-    if (size.kind == JsonValue::Kind::kInteger && size.integer > 0) read.push_back(size.integer);
+    if (size.kind == JsonValue::Kind::kInteger && size.integer > 0 && size.integer <= kLargest)
+      read.push_back(size.integer);
   }
   if (list->kind != JsonValue::Kind::kArray || read.empty() || read.size() != list->elements.size()) {
     in.diagnostics().Error("CFG027", in.At("micro_batch_sizes"), in.Path("micro_batch_sizes"),
@@ -55,7 +58,7 @@ void CheckRules(SectionReader& in, const ElasticityConfig& c) {
 ElasticityConfig ParseElasticity(SectionReader in) {
   ElasticityConfig c;
   in.Read("enabled", c.enabled);
-  const bool largest = in.Read("max_train_batch_size", c.max_train_batch_size, Between(1, 1'000'000'000));
+  const bool largest = in.Read("max_train_batch_size", c.max_train_batch_size, Between(1, kLargest));
   const bool sizes = ReadMicroBatches(in, c.micro_batch_sizes);
   in.Read("min_gpus", c.min_gpus, AtLeast(1));
   in.Read("max_gpus", c.max_gpus, AtLeast(1));

@@ -54,6 +54,10 @@ std::optional<SectionReader> Find(SectionReader& zero, const char* key, const ch
 void ReadDevice(SectionReader& in, OffloadDevice& device) {
   std::string name = "none";
   in.Read("device", name);
+  if (in.IsAuto("device")) {
+    in.diagnostics().Notice("CFG015", in.At("device"), in.Path("device"), "\"auto\" is none, as in DeepSpeed alone",
+                            "write \"cpu\" or \"none\"");
+  }
   if (name == "cpu" || name == "nvme") {
     device = name == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kNvme;
   } else if (name != "none") {

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "parsers/sections/sections.h"
+#include "parsers/text_values.h"
 
 namespace trireme {
 namespace {
@@ -47,11 +48,24 @@ void ReadEnabled(SectionReader& in, bool flag, const char* flag_name, bool& enab
   }
 }
 
+// In fp16 DeepSpeed takes no boolean for a number where it decides about scaling.
+void RefuseBooleans(SectionReader& in) {
+  for (const char* key : {"loss_scale", "loss_scale_window"}) {
+    const JsonValue* value = in.Find(key);
+    if (value == nullptr || value->kind != JsonValue::Kind::kBool) continue;
+    in.diagnostics().Error("CFG005", in.At(key), in.Path(key), fmt::format("{} is no number", Describe(*value)),
+                           std::string_view(key) == "loss_scale"
+                               ? "write 0 for a dynamic scale, or the static scale, for example 1024"
+                               : "write how many good steps double the scale, for example 1000");
+  }
+}
+
 }  // namespace
 
 Fp16Config ParseFp16(SectionReader in, const TrainFlags& flags) {
   Fp16Config c;
   ReadEnabled(in, flags.fp16, "--fp16", c.enabled);
+  RefuseBooleans(in);
   in.Read("loss_scale", c.loss_scale, AtLeast(0));
   in.Read("initial_scale_power", c.initial_scale_power, Between(-126, 127));
   const bool window = in.Read("loss_scale_window", c.loss_scale_window);
@@ -105,7 +119,7 @@ DataTypesConfig ParseDataTypes(SectionReader in) {
   DataTypesConfig c;
   std::optional<std::string> text;
   if (in.ReadOptional("grad_accum_dtype", text)) {
-    c.grad_accum_dtype = ParseDType(*text);
+    c.grad_accum_dtype = DTypeFromText(*text);
     const DType dtype = c.grad_accum_dtype.value_or(DType::kInt8);
     if (dtype != DType::kFloat32 && dtype != DType::kBFloat16 && dtype != DType::kFloat16) {
       in.diagnostics().Error("CFG012", in.At("grad_accum_dtype"), in.Path("grad_accum_dtype"),

@@ -212,6 +212,10 @@ ZeroConfig ParseZero(SectionReader& root, int64_t hidden_size) {
   if (ReadLegacy(root, c)) return c;
   SectionReader in = root.Section("zero_optimization", SectionKind::kChecked);
   in.Read("stage", c.zero_stage, Between(0, 3));
+  if (in.IsAuto("stage")) {
+    in.diagnostics().Notice("CFG015", in.At("stage"), in.Path("stage"), "\"auto\" is 0, as in DeepSpeed alone",
+                            "write the stage");
+  }
   ReadSize(in, "reduce_bucket_size", c.reduce_bucket_size, hidden_size * hidden_size, "hidden_size^2");
   const bool written = in.Read("allgather_bucket_size", c.allgather_bucket_size, AtLeast(0));
   if (written && (c.zero_stage == 1 || c.zero_stage == 2) && c.allgather_bucket_size % 2 != 0) {

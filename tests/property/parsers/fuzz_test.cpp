@@ -42,6 +42,11 @@ std::vector<std::string> Corpus() {
   texts.emplace_back(
       R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "betas": [0.9, 0.95]}},
       "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0, "cycle_max_lr": 1e-3}}, "gradient_clipping": 1.0})");
+  texts.emplace_back(R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000, "micro_batch_sizes": [2, 4, 6],
+      "min_gpus": 1, "max_gpus": 100, "num_gpus_per_node": 8, "model_parallel_size": 2, "version": 0.2}})");
+  texts.emplace_back(R"({"train_batch_size": 8, "checkpoint": {"tag_validation": "Warn", "writer": {"type": "fast"}},
+      "compile": {"passes": ["z3"], "disable": true}, "timers": {"throughput": {"enabled": true}}, "num-layers": 2,
+      "zero_optimization": {"stage": 3, "leaf_module": {"classes": []}, "max_live_parameters": 5}})");
   return texts;
 }
 

@@ -249,6 +249,15 @@ TEST(Config, TypesOfGradientsWithoutKernelsAreRefused) {
   EXPECT_EQ("write fp32, or set bf16.enabled to true", testing::Errors(narrow)[0].fix);
 }
 
+TEST(Config, ParamTypeCanOnlyRestateTheWeights) {
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("bf16":{"enabled":true},"data_types":{"param_dtype":"torch.bfloat16"})")));
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("data_types":{"param_dtype":null})")));
+  const ParseResult r = ParseKeys(R"("data_types":{"param_dtype":"bf16"})");
+  ASSERT_EQ(Keys{"CFG031 data_types.param_dtype"}, ErrorKeys(r));
+  EXPECT_EQ("set bf16.enabled to true, or remove the key", Errors(r)[0].fix);
+  EXPECT_EQ(Keys{"CFG031 data_types.param_dtype"}, ErrorKeys(ParseKeys(R"("data_types":{"param_dtype":"auto"})")));
+}
+
 TEST(Config, ParallelSizesInEveryDialect) {
   const auto tp = [](const char* keys) {
     return Parse("{\"train_micro_batch_size_per_gpu\": 1, " + std::string(keys) + "}", 8);

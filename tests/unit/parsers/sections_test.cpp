@@ -224,7 +224,10 @@ TEST(ZeroSection, StageIsConvertedAsDeepSpeedDoes) {
   EXPECT_EQ(2, Zero(R"("stage":"2")").config.zero_optimization.zero_stage);
   EXPECT_EQ(2, Zero(R"("stage":2.0)").config.zero_optimization.zero_stage);
   EXPECT_EQ(1, Zero(R"("stage":true)").config.zero_optimization.zero_stage);
-  EXPECT_EQ(0, Zero(R"("stage":"auto")").config.zero_optimization.zero_stage);
+  const ParseResult automatic = Zero(R"("stage":"auto","offload_optimizer":{"device":"auto"})");
+  EXPECT_EQ(0, automatic.config.zero_optimization.zero_stage);
+  EXPECT_TRUE(Has(automatic, Severity::kNotice, "CFG015", "zero_optimization.stage"));
+  EXPECT_TRUE(Has(automatic, Severity::kNotice, "CFG015", "zero_optimization.offload_optimizer.device"));
   for (const char* wrong : {"4", "-1", "1.5", "null", "[0, 1]", "\"two\""}) {
     EXPECT_EQ(1u, Errors(Zero("\"stage\":" + std::string(wrong))).size()) << wrong;
   }
@@ -402,6 +405,8 @@ TEST(PrecisionSections, ScaleChecksRunOnlyWithADynamicScale) {
   EXPECT_EQ(Keys{"CFG006 fp16.min_loss_scale"}, ErrorKeys(ParseKeys(R"("fp16":{"enabled":true,"min_loss_scale":0})")));
   EXPECT_EQ(Keys{"CFG006 fp16.loss_scale"}, ErrorKeys(ParseKeys(R"("fp16":{"loss_scale":-1})")));
   EXPECT_EQ(Keys{"CFG005 fp16"}, ErrorKeys(ParseKeys(R"("fp16":true)")));
+  EXPECT_EQ((Keys{"CFG005 fp16.loss_scale", "CFG005 fp16.loss_scale_window"}),
+            ErrorKeys(ParseKeys(R"("fp16":{"loss_scale":true,"loss_scale_window":true})")));
   EXPECT_EQ(Keys{"CFG009 bf16.bf16_optimizer_states"},
             ErrorKeys(ParseKeys(R"("bf16":{"bf16_optimizer_states":true})")));
 }
