@@ -144,6 +144,7 @@ LocalJob MakeJob(const LaunchOptions& options, const fs::path& program, const st
     if (options.pass_local_rank) spec.words.push_back(fmt::format("--local_rank={}", rank));
     spec.words.insert(spec.words.end(), arguments.begin(), arguments.end());
     spec.environment = RankEnvironment(options, choice, rank, master_port, around);
+    spec.progress = job.log_dir / fmt::format("{}_rank{}.at", job.stamp, rank);
     job.ranks.push_back(std::move(spec));
   }
   return job;

@@ -21,6 +21,7 @@ struct RankSpec {
   std::string device;                              // "GPU 3", "GPU-8932f937", "CPU"
   std::vector<std::string> words;                  // argv, the program first
   std::map<std::string, std::string> environment;  // set on top of the launcher's own
+  std::filesystem::path progress;                  // where it notes what it is at (engine/base/progress_note.h)
 };
 
 struct LocalJob {

@@ -49,6 +49,7 @@ std::vector<std::string> FullEnvironment(const RankSpec& rank) {
     if (!rank.environment.contains(std::string(text.substr(0, text.find('='))))) all.emplace_back(text);
   }
   for (const auto& [name, value] : rank.environment) all.push_back(name + "=" + value);
+  all.push_back("TRIREME_PROGRESS_FILE=" + rank.progress.string());
   return all;
 }
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
+#include "engine/base/strings.h"
 #include "launcher/processes.h"
 
 namespace trireme::launcher {
@@ -114,6 +115,9 @@ bool StandsAbove(const JobEnd& job, const RankEnd& end) {
 std::string RenderFirst(const JobEnd& job, const RankEnd& end) {
   std::string text = fmt::format("[launcher] rank {} (local rank {}, {}) on host {}, pid {}, after {}: {}\n", end.rank,
                                  end.rank, end.device, job.host, end.pid, ElapsedTime(end.seconds), HowItEnded(end));
+  if (end.signal != 0 && !end.at.empty()) {
+    text += fmt::format("[launcher] rank {} was at {}\n", end.rank, Join(end.at, "; "));
+  }
   if (const std::string cause = LikelyCause(job, end); !cause.empty())
     text += "[launcher] likely cause: " + cause + "\n";
   if (end.start_error != 0) return text;

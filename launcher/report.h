@@ -25,6 +25,7 @@ struct RankEnd {
   std::string log;                // path
   std::string log_problem;        // why the log is not whole
   std::vector<std::string> tail;  // its last lines
+  std::vector<std::string> at;    // what it was at: one line a lane, the newest first
   int start_error = 0;            // errno if it could not be started
   int64_t peak_bytes = 0;         // most that was resident of it; 0: not known
 

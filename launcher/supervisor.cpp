@@ -13,7 +13,11 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+
+#include "engine/base/progress_note.h"
 
 namespace trireme::launcher {
 namespace {
@@ -81,6 +85,7 @@ void Supervisor::StartRank(const RankSpec& spec) {
   rank.end.device = spec.device;
   rank.end.shown = job_.shown_ranks.contains(spec.rank);
   rank.end.log = rank.log->path().string();
+  rank.progress = spec.progress;
   rank.started = Clock::now();
   Spawned spawned = SpawnRank(job_, spec, mask_);
   rank.end.pid = spawned.pid;
@@ -310,6 +315,9 @@ JobEnd Supervisor::Finish() {
         rank.end.tail = stream.tail.Lines();  // stderr, if it said anything
     }
     rank.end.log_problem = rank.log->problem();
+    rank.end.at = ReadProgressNote(rank.progress);
+    std::error_code ignored;
+    std::filesystem::remove(rank.progress, ignored);
     end_.ranks.push_back(rank.end);
   }
   if (end_.first_failure < 0) end_.first_failure = FirstFailure(end_.ranks);

@@ -2,6 +2,7 @@
 // one poll loop.
 #pragma once
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,7 @@ class Supervisor {
     RankEnd end;
     Clock::time_point started;
     std::unique_ptr<RankLog> log;
+    std::filesystem::path progress;
     std::vector<Stream> streams;  // out, err
   };
 

@@ -22,6 +22,7 @@
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
+#include "engine/base/progress_note.h"
 #include "engine/base/strings.h"
 #include "engine/base/version.h"
 #include "engine/cli/commands.h"
@@ -412,6 +413,22 @@ class Run {
 
 }  // namespace
 
+// What each lane is at, for a launcher that finds this rank killed.
+class ProgressOfLanes {
+ public:
+  explicit ProgressOfLanes(const std::string& path) : note_(path) {}
+  void set_plan(const Plan& plan) { plan_ = &plan; }  // before the first instruction
+  void Begin(const Instruction& instruction, int64_t step) {
+    note_.Set(static_cast<size_t>(instruction.lane),
+              fmt::format("step {}: {} (lane {})", step + 1, Describe(instruction, *plan_), Name(instruction.lane)));
+  }
+
+ private:
+  static_assert(kNumLanes <= ProgressNote::kLines);
+  ProgressNote note_;
+  const Plan* plan_ = nullptr;
+};
+
 int RunTrain(Arguments arguments) {
   const TrainOptions options = ParseTrainFlags(arguments);
   if (options.help) {
@@ -442,7 +459,15 @@ int RunTrain(Arguments arguments) {
   }
   setup.hidden_dropout = options.activations.hidden_dropout;
   setup.memory_limits = {BytesOf(options.device_memory_gib), BytesOf(options.host_memory_gib)};
+  std::optional<ProgressOfLanes> progress;
+  if (const auto path = env::Text("TRIREME_PROGRESS_FILE")) {
+    progress.emplace(*path);
+    setup.before_instruction = [&](const Instruction& instruction, int64_t step) {
+      progress->Begin(instruction, step);
+    };
+  }
   Trainer trainer(setup, std::move(world));
+  if (progress) progress->set_plan(trainer.plan());
   return RunOrLeave([&] {
     PrintStart(options, trainer);
     Run run(options, trainer, options.log_interval.value_or(resolved.config.steps_per_print));

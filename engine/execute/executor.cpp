@@ -242,7 +242,7 @@ void Executor::RunInstruction(const LaneWork& work, CommStream stream) {
   Bound& bound = *static_cast<Bound*>(work.bound);
   StepContext& step = *work.step;
   const Instruction& instruction = work.instruction->instruction;
-  if (parts_.before_instruction) parts_.before_instruction(instruction);
+  if (parts_.before_instruction) parts_.before_instruction(instruction, step.inputs.step);
   Tracer* tracer = parts_.tracer.get();
   const size_t token = tracer != nullptr ? tracer->Begin(instruction, step.inputs.step, stream) : 0;
   if (instruction.lane == Lane::kCompute) tensor_trace_ = {tracer, &instruction, step.inputs.step};

@@ -82,8 +82,9 @@ struct ExecutorParts {
   bool holds_skips = false;  // StepStatsOptions
   uint64_t dropout_seed = 0;
   std::shared_ptr<Tracer> tracer;  // null: nothing is recorded
-  // Tests: called where an instruction runs (on the CPU in its lane's thread), before it. May be empty.
-  std::function<void(const Instruction&)> before_instruction = {};
+  // Called where an instruction runs (on the CPU in its lane's thread, else in the one that issues it), before it. May
+  // be empty.
+  std::function<void(const Instruction&, int64_t step)> before_instruction = {};
 };
 
 class Executor {

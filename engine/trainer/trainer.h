@@ -48,7 +48,7 @@ struct TrainerSetup {
   // Steps, counted from 0, whose loss is multiplied by 1e38: a test of what follows an overflow.
   std::vector<int64_t> inject_overflow = {};
   std::vector<InjectedStepValue> inject_values = {};
-  std::function<void(const Instruction&)> before_instruction = {};  // tests: ExecutorParts
+  std::function<void(const Instruction&, int64_t step)> before_instruction = {};  // ExecutorParts
   MemoryLimits memory_limits = {};
   std::shared_ptr<PageLock> page_lock = nullptr;  // tests: RankMemoryOptions
 };

@@ -141,7 +141,7 @@ kill_a_rank() {
   begin=$(date +%s.%N)
   kill -9 "$victim"
   wait $launcher || status=$?
-  line="$(grep -m1 -E 'rank 1' "$work/killed.log" | tr -d '"\\' | head -c 400)"
+  line="$(grep -m1 -E 'rank 1 was at' "$work/killed.log" | tr -d '"\\' | head -c 400)"
   for pid in $(awk '{print $1}' <<<"$ranks"); do [[ -e "/proc/$pid" ]] && left=$((left + 1)); done
   printf '{"row": "kill", "seconds": %.1f, "exit_code": %d, "processes_left": %d, "message": "%s"}\n' \
     "$(awk "BEGIN {print $(date +%s.%N) - $begin}")" $status $left "$line"
@@ -185,7 +185,7 @@ big() {
     case "$run" in
       zero1) big_run zero1_6.7b gpt-6.7b 1 1 4 1f1b 8 ;;
       zero3) big_run zero3_6.7b gpt-6.7b 3 1 4 1f1b 8 ;;
-      13b) big_run pp2_13b gpt-13b 0 2 1 1f1b 6 --recompute-granularity selective ;;
+      13b) big_run pp2_13b gpt-13b 0 2 1 1f1b 6 ;;
     esac
   done
 }

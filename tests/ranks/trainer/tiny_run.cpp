@@ -72,7 +72,7 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   config.trireme.check_replicas_every = run.check_replicas_every;
   config.trireme.find_bad_value = run.find_bad_value;
   if (run.before_instruction) {
-    setup.before_instruction = [run, rank](const Instruction& instruction) {
+    setup.before_instruction = [run, rank](const Instruction& instruction, int64_t) {
       run.before_instruction(rank, instruction);
     };
   }
