@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "engine/base/file.h"
 #include "engine/base/strings.h"
 #include "engine/cli/commands.h"
+#include "engine/cli/error_text.h"
 #include "parsers/cli.h"
 #include "parsers/config.h"
 #include "parsers/flag_set.h"
@@ -35,7 +37,10 @@ struct Table {
   FlagSet set{"explain"};
 
   Table() {
-    set.AddPositional("KEY", "zero_optimization.stage, its end (stage), or a section; none: the sections", o.key);
+    set.AddPositional(
+        "KEY",
+        "zero_optimization.stage, its end (stage), a section, or the id of an error (CFG020); none: the sections",
+        o.key);
     set.Add("deepspeed_config", "FILE", "also say what the key resolves to in this file, and why", o.config);
     set.Add("num_gpus", "N", "ranks for which the file is resolved", o.num_gpus);
     set.Add("hidden-size", "N", "model's width, for sizes that are \"auto\"; 0: not known", o.hidden_size);
@@ -135,6 +140,17 @@ void PrintHere(const Schema& schema, const SchemaKey& key, const Options& option
   }
 }
 
+int PrintError(std::string id) {
+  std::ranges::transform(id, id.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const std::optional<std::string> text = ErrorText(id);
+  if (!text) {
+    throw Error(ErrorCode::kUsage, "CLI010", "no error has this id", id,
+                "copy it from the message: `error CFG020: ...`");
+  }
+  fmt::print("{}", *text);
+  return 0;
+}
+
 void PrintAll(const Schema& schema, std::string_view section) {
   fmt::print("{}\n", ExplainSection(schema, section));
   for (const SchemaKey* key : schema.MembersOf(section)) {
@@ -157,6 +173,7 @@ int RunExplain(Arguments arguments) {
     throw Error(ErrorCode::kUsage, "USE002", fmt::format("{} is less than 1", options.num_gpus), "--num_gpus",
                 "pass at least 1");
   }
+  if (IsErrorId(options.key)) return PrintError(options.key);
   const Schema schema;
   if (options.markdown) {
     fmt::print("{}", ConfigMarkdown(schema));

@@ -226,6 +226,10 @@ std::string ProbeText(std::string_view path, std::string_view value, std::string
   for (size_t i = 0; i < names.size(); ++i) {
     text += "{";
     close += "}";
+    // One of the batch numbers must be known.
+    if (i == 0)
+      text +=
+          fmt::format("\"train_{}\": 1, ", names[0] == "train_batch_size" ? "micro_batch_size_per_gpu" : "batch_size");
     const bool of_type = i == 1 && names[1] != "type" && (names[0] == "optimizer" || names[0] == "scheduler");
     if (of_type) text += fmt::format(R"("type": "{}", )", variant.empty() ? "" : variant);
     if (i == 1 && names[0] == "zero_optimization" && names[1] != "stage") text += R"("stage": 3, )";
@@ -248,7 +252,8 @@ std::string AutoRuleOf(const SchemaKey& key) {
     static constexpr std::string_view kByModel = "\"auto\": ";
     if (origin.key != key.path) continue;
     if (origin.source.starts_with(kByModel)) rule = origin.source.substr(kByModel.size());
-    if (origin.source.find('.') != std::string::npos && !origin.source.starts_with("\"auto\"")) rule = origin.source;
+    if (origin.source.starts_with("optimizer.")) rule = origin.source;
+    if (origin.source.starts_with("derived")) rule = "derived";
   }
   return key.flags.empty() ? rule : fmt::format("{}; {} without it", Join(key.flags, ", "), rule);
 }

@@ -100,6 +100,15 @@ TEST(Explain, ASectionIsAListOfItsKeys) {
   ExpectContains(Output({"--all"}), "zero_optimization.offload_param.pin_memory");
 }
 
+TEST(Explain, AnErrorIsExplainedByItsId) {
+  const std::string text = Output({"cfg003"});
+  ExpectContains(text, "CFG003\n");
+  ExpectContains(text, "**Cause**: one object has the same key twice");
+  ExpectContains(text, "**Fix**");
+  EXPECT_EQ(text.find("CFG004"), std::string::npos);
+  EXPECT_EQ("CLI010", Refusal({"XYZ999"}).id());
+}
+
 TEST_F(ExplainFile, SaysWhatHoldsInAFileAndWhy) {
   const std::string file = Write("{\"train_batch_size\": 8,\n \"zero_optimization\": {\"stage\": 2}}");
   ExpectContains(Output({"stage", "--deepspeed_config", file}), "here       2 (" + file + ":2)");
