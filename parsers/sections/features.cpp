@@ -63,12 +63,15 @@ void RefuseMockWriter(SectionReader& root) {
                            "leave out --save to write none, or write \"fast\"");
 }
 
-// Any value but false switches it on, null too.
+// Any value but false switches it on, nothing too; the table of known keys speaks of the others.
 void TellDatastates(SectionReader& root) {
-  const JsonValue* value = root.Take("datastates_ckpt");
-  if (value == nullptr || (value->kind == Kind::kBool && !value->boolean)) return;
-  root.diagnostics().Notice("CFG010", root.At("datastates_ckpt"), "datastates_ckpt",
-                            fmt::format("no effect here: {}", known::kFormats));
+  const JsonValue* value = root.Find("datastates_ckpt");
+  const bool nothing =
+      value != nullptr && (value->kind == Kind::kNull || (value->kind == Kind::kObject && value->members.empty()));
+  if (!nothing) return;
+  root.diagnostics().Notice(
+      "CFG010", root.At("datastates_ckpt"), "datastates_ckpt",
+      fmt::format("{} is on in DeepSpeed, and no effect here: {}", Describe(*value), known::kFormats));
 }
 
 }  // namespace

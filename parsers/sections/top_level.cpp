@@ -36,6 +36,7 @@ constexpr KnownKey kKnown[] = {
     {"dump_state", kNoEffect, "false", kReport},
     {"log_level", kNoEffect, "", "warnings and notices are always shown", "debug|info|warning|error|critical"},
     {"vocabulary_size", kNoEffect, "0", "the model's description decides"},
+    {"datastates_ckpt", kNoEffect, "", known::kFormats},
     Section("checkpoint", kNoEffect, "", known::kCheckpoint),
     Section("nebula", kNoEffect, known::kFormats, known::kNebula),
     Section("timers", kNoEffect, "", known::kTimers),
