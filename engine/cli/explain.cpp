@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/base/file.h"
 #include "engine/base/strings.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/error_text.h"
 #include "parsers/cli.h"
 #include "parsers/config.h"
+#include "parsers/config_source.h"
 #include "parsers/flag_set.h"
 #include "parsers/json_tree.h"
 #include "parsers/schema/explain.h"
@@ -98,7 +98,8 @@ const SchemaKey& KeyOf(const Schema& schema, const std::string& name) {
 // Where the file has a key that nothing reads, under whichever name.
 std::optional<int> LineOf(const Schema& schema, const SchemaKey& key, const std::string& file) {
   Diagnostics ignored;
-  const std::optional<JsonValue> root = ReadJson(ReadFile(file, ErrorCode::kConfig), file, ignored);
+  const std::optional<ConfigSource> source = ReadConfigSource(file, ignored);
+  const std::optional<JsonValue> root = source ? ReadJson(source->text, source->name, ignored) : std::nullopt;
   std::vector<std::string> names = {key.path};
   for (const SchemaKey* alias : schema.AliasesOf(key.path)) names.push_back(alias->path);
   for (const std::string& name : names) {
