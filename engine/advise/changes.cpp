@@ -47,7 +47,7 @@ class Changer {
   // Whether the config fits; then it is among the changes.
   bool Take(const Config& changed, const std::string& what, Keys keys) {
     std::optional<Plan> plan = PlanOf(job_, changed);
-    if (!plan || plan->memory.total() > options_.limit_bytes || plan->memory.host.total() > options_.host_limit_bytes) {
+    if (!plan || plan->memory.total() > options_.limit_bytes || plan->memory.host.peak() > options_.host_limit_bytes) {
       return false;
     }
     Change change{what, std::move(keys), changed, std::move(*plan), std::nullopt};

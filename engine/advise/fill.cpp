@@ -134,7 +134,7 @@ class RecomputeFiller {
     config_.recompute.runs = RunsOf(Policies());
     Filled filled{config_, *PlanOf(job_, config_), false};
     filled.fits = filled.plan.memory.total() <= options_.limit_bytes &&
-                  filled.plan.memory.host.total() <= options_.host_limit_bytes;
+                  filled.plan.memory.host.peak() <= options_.host_limit_bytes;
     return filled;
   }
 
@@ -192,7 +192,7 @@ void DeepenPrefetch(const Job& job, const FillOptions& options, const std::vecto
       return;
     }
     Plan plan = *PlanOf(job, deeper);
-    if (plan.memory.total() > options.limit_bytes || plan.memory.host.total() > options.host_limit_bytes) continue;
+    if (plan.memory.total() > options.limit_bytes || plan.memory.host.peak() > options.host_limit_bytes) continue;
     filled = {deeper, std::move(plan), true};
     return;
   }

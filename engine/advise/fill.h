@@ -18,7 +18,7 @@ int64_t MemoryLimit(double device_bytes);
 
 struct FillOptions {
   int64_t limit_bytes = 0;               // of the fullest rank's MemoryAccount::total()
-  int64_t host_limit_bytes = INT64_MAX;  // of its MemoryAccount::Host::total()
+  int64_t host_limit_bytes = INT64_MAX;  // of its MemoryAccount::Host::peak()
   bool may_offload = true;               // the device has a host beside it whose memory is another
 };
 

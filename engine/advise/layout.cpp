@@ -118,7 +118,8 @@ std::string Describe(const Layout& layout, const Plan& plan) {
 std::optional<Plan> PlanShapeOf(const Job& job, const Config& config, std::string* why) {
   try {
     ModelSpec model = job.model;
-    PadVocabulary(model, config.tensor_parallel.tp_size);
+    const int64_t tp = config.tensor_parallel.tp_size;
+    if (model.padded_vocab_size == 0 || tp != job.config.tensor_parallel.tp_size) PadVocabulary(model, tp);
     return MakePlan(config, model, job.inputs);
   } catch (const Error& error) {
     if (why != nullptr) *why = error.message();

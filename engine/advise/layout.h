@@ -42,7 +42,8 @@ Config WithLayout(const Config& config, const Layout& layout);
 std::string Describe(const Layout& layout, const Plan& plan);
 std::string DescribeRecompute(const Plan& plan);  // "cheap in 8 layers, full in 4 of 40"; "nothing"
 
-// A job: everything that stays as it is while its layout changes. `model` need not be padded.
+// A job: everything that stays as it is while its layout changes. `model` is padded for config's tp_size, or not at all
+// (padded_vocab_size 0).
 struct Job {
   Config config;
   ModelSpec model;

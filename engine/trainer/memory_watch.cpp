@@ -128,6 +128,26 @@ MemoryRoom MemoryWatch::Room() const {
   return room;
 }
 
+FillOptions MemoryWatch::ToFill() const {
+  const MemoryRoom room = Room();
+  const auto share_of = [](int64_t bytes, int64_t ranks) {
+    return static_cast<double>(bytes) / static_cast<double>(ranks);
+  };
+  FillOptions fill;
+  fill.may_offload = room.device_bytes > 0 || room.device_limit > 0;
+  const double host = share_of(room.host.limit, room.ranks_per_node);
+  if (room.device_limit > 0) {
+    fill.limit_bytes = static_cast<int64_t>(kTightShare * static_cast<double>(room.device_limit));
+  } else if (room.device_bytes > 0) {
+    const int64_t devices = room.shared_devices > 0 ? room.shared_devices : room.ranks_per_node;
+    fill.limit_bytes = MemoryLimit(share_of(room.device_bytes, (room.ranks_per_node + devices - 1) / devices));
+  } else {
+    fill.limit_bytes = MemoryLimit(host);
+  }
+  if (fill.may_offload && host > 0) fill.host_limit_bytes = static_cast<int64_t>(kTightShare * host);
+  return fill;
+}
+
 void MemoryWatch::RequireRoom(const Plan& plan, RankWorld& world, const Cures& cures) const {
   const std::optional<MemoryShortage> shortage = FindShortage(plan, world.rank, Room());
   if (shortage && !shortage->certain) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/advise/fill.h"
 #include "engine/plan/memory_text.h"
 #include "engine/plan/plan.h"
 #include "engine/trainer/rank_world.h"
@@ -38,6 +39,10 @@ class MemoryWatch {
   void RequireRoom(const Plan& plan, RankWorld& world, const Cures& cures) const;
 
   MeasuredMemory Measure(const RankMemory& memory) const;
+
+  // What this rank's plan may take, where "trireme.fill" chooses it: of the device (on the CPU of the host) its share,
+  // and of the host's memory what it may offload to.
+  FillOptions ToFill() const;
 
   // Runs `work`; what it throws for want of memory becomes Error TRN062 (device) or TRN063 (host) with the account of
   // rank `rank`, planned and measured.

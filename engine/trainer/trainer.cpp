@@ -19,6 +19,7 @@
 #include "engine/schedule/verify_units.h"
 #include "engine/trainer/checkpointing.h"
 #include "engine/trainer/export.h"
+#include "engine/trainer/fill_layout.h"
 #include "engine/trainer/first_bad_value.h"
 #include "engine/trainer/own_values.h"
 #include "engine/trainer/run_texts.h"
@@ -77,6 +78,9 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   inputs.hidden_dropout = setup_.hidden_dropout;
   DescribeOwnModules(setup_.modules, setup_.sequence_length, setup_.model);
   inputs.own_units = OwnUnitSpecs(setup_.modules, setup_.model, setup_.decay_all);
+  if (setup_.config.trireme.fill) {
+    setup_.config = FillLayout(setup_.config, setup_.model, inputs, memory_watch_.ToFill(), world_);
+  }
   plan_ = MakePlan(setup_.config, setup_.model, inputs);
   CompiledProgram train = CompileFor(plan_, ProgramKind::kTrain, world_.rank),
                   eval = CompileFor(plan_, ProgramKind::kEval, world_.rank);

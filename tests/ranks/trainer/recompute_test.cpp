@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "engine/advise/fill.h"
 #include "tests/ranks/trainer/trains_alike.h"
 
 namespace trireme::test {
@@ -142,6 +143,38 @@ std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
   static constexpr const char* kTypes[] = {"fp64", "fp32", "bf16"};
   return std::get<0>(info.param) + "_" + std::get<1>(info.param).name + "_" +
          kTypes[static_cast<size_t>(std::get<2>(info.param))];
+}
+
+// "trireme.fill": whatever memory is granted, what is chosen for it changes no bit.
+TEST(Fill, ChangesNoBit) {
+  for (const size_t index : {4, 9}) {  // ZeRO 3, and an interleaved pipeline
+    TinyRun run = RunOf("gpt2", kLayouts[index], Type::kFp64);
+    const Curve want = Train(run);
+    const TrainerSetup setup = SetupOf(run);
+    Job job{setup.config, setup.model, {}};
+    job.inputs = {.world_size = run.world, .sequence_length = setup.sequence_length, .fp64 = true};
+    job.inputs.hidden_dropout = run.dropout;
+    const auto bytes = [&](Recompute policy) {
+      Config config = job.config;
+      config.recompute.runs = {{policy, 0}};
+      return PlanOf(job, config)->memory.total();
+    };
+    const int64_t least = bytes(Recompute::kFull), most = bytes(Recompute::kNone);
+    for (const int64_t limit : {(least + most) / 2, least - 1}) {
+      const bool offloads = limit < least;
+      if (offloads && run.zero_stage == 0) continue;
+      const Filled filled = *Fill(job, job.config, {.limit_bytes = limit});
+      ASSERT_TRUE(filled.fits);
+      EXPECT_TRUE(filled.plan.recomputes());
+      EXPECT_EQ(offloads, filled.plan.offloads());
+      run.fill_bytes = static_cast<int64_t>(static_cast<double>(limit) / kTightShare) + 1;
+      const Curve got = Train(run);
+      ASSERT_EQ(got.failed, "");
+      EXPECT_EQ(got.losses, want.losses);
+      EXPECT_EQ(got.norms, want.norms);
+      EXPECT_EQ(got.weights, want.weights);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RecomputeEquality, ::testing::ValuesIn(Cases()), CaseName);

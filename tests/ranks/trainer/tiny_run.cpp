@@ -48,6 +48,8 @@ TrainerSetup SetupOf(const TinyRun& run, int rank) {
   if (run.offload_optimizer > 0) config.zero_optimization.offload_optimizer.device = place;
   config.zero_optimization.offload_optimizer.ratio = run.offload_optimizer;
   if (run.offload_param) config.zero_optimization.offload_param.device = place;
+  config.trireme.fill = run.fill_bytes > 0;
+  setup.memory_limits.device_bytes = run.fill_bytes;
   config.gradient_clipping = run.clip;
   config.world_size = run.world;
   config.dp_size = dp;

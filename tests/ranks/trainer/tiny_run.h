@@ -38,6 +38,7 @@ struct TinyRun {
   double dropout = 0;
   double offload_optimizer = 0;  // ratio; 0: none
   bool offload_param = false;
+  int64_t fill_bytes = 0;  // above 0: "trireme.fill", with so much device memory granted to each rank
   std::string nvme = {};  // folder: what is offloaded lies there
   at::Device device = at::kCPU;
   // What each communicator of the in-process world is wrapped into; host-staged for a GPU that ranks share.
