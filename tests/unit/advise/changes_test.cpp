@@ -42,7 +42,7 @@ std::vector<std::string> Assignments(const Change& change) {
 
 TEST(Changes, EachFitsAndIsWhatItsFlagsMake) {
   const Job job = JobOf();
-  const int64_t limit = PlanOf(job, job.config)->memory.total() * 7 / 10;
+  const int64_t limit = PlanOf(job, job.config)->memory.total() * 9 / 10;
   const Cluster cluster = FindCluster("a100-pcie-hdr");
   const std::vector<Change> changes = CheapestChanges(job, {.limit_bytes = limit}, 4, &cluster, 100);
   ASSERT_GE(changes.size(), 5U);
