@@ -10,6 +10,7 @@
 #include "engine/base/bytes.h"
 #include "engine/base/strings.h"
 #include "engine/cli/plan_text.h"
+#include "engine/plan/throughput.h"
 #include "engine/schedule/placement.h"
 
 namespace trireme::cli {
@@ -69,12 +70,10 @@ void PrintTraffic(const Planned& planned) {
   fmt::print("  {:<16}{:>12}\n", "total", FormatBytes(t.total()));
   Row("to the host", t.down, "copied between device and host");
   Row("from the host", t.up, "copied between device and host");
-  double forward = 0;
-  for (const UnitLayout& unit : plan.units) forward += unit.spec.forward_flops_per_token * plan.topology.tp_size;
-  const double tokens = static_cast<double>(plan.batch.tokens_per_step());
+  const double flops = ModelFlopsPerToken(plan), tokens = static_cast<double>(plan.batch.tokens_per_step());
   Line("work",
        fmt::format("{:.4g} GFLOP a token, {:.4g} TFLOP a step and rank (forward and backward, causal attention)",
-                   3 * forward / 1e9, 3 * forward * tokens / 1e12 / plan.topology.world_size()));
+                   flops / 1e9, flops * tokens / 1e12 / plan.topology.world_size()));
   if (planned.stage_1) PrintPipelineWithZero(plan, *planned.stage_1);
 }
 

@@ -42,10 +42,13 @@ bool HasWords(std::string_view text, std::string_view words) {
 
 }  // namespace
 
-double ModelFlopsPerToken(const Plan& plan) {
-  double flops = 0;
-  for (const UnitLayout& unit : plan.units) flops += 3 * unit.spec.forward_flops_per_token;
-  return flops;
+double ModelFlopsPerToken(const Plan& plan, AttentionCount attention) {
+  double forward = 0;  // of one of tp_size ranks
+  for (const UnitLayout& unit : plan.units) {
+    forward += unit.spec.forward_flops_per_token;
+    if (attention == AttentionCount::kWhole) forward += unit.spec.attention_flops_per_token;
+  }
+  return 3 * forward * plan.topology.tp_size;
 }
 
 Throughput ThroughputOf(const Plan& plan, double tokens, double seconds, std::optional<double> peak_tflops) {

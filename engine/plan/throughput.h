@@ -3,6 +3,7 @@
 // There is one counter: the model's own operations, forward and backward, attention counted causal and once. What is
 // computed again (recomputation) is not counted, so that two layouts of one job compare by their tokens a second alone.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -11,8 +12,11 @@
 
 namespace trireme {
 
-// Floating-point operations of a token in training: 3 x forward (backward makes two gradients of each product).
-double ModelFlopsPerToken(const Plan& plan);
+// Floating-point operations of a token in training, over all ranks that work on it: 3 x forward (backward makes two
+// gradients of each product). kWhole counts the half of attention's square too that causal kernels leave out, as PaLM
+// (arXiv:2204.02311, appendix B) and many reports do.
+enum class AttentionCount : uint8_t { kCausal, kWhole };
+double ModelFlopsPerToken(const Plan& plan, AttentionCount attention = AttentionCount::kCausal);
 
 struct Throughput {
   double tokens_per_second = 0;           // of all ranks

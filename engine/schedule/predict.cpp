@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/plan/throughput.h"
 #include "engine/schedule/buffers.h"
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/make_program.h"
@@ -57,15 +58,6 @@ std::vector<MemoryPoint> MemoryOf(const Plan& plan, int pp_rank, const CompiledP
   return memory;
 }
 
-// Model FLOPs of one token, forward and backward, over all ranks that work on it.
-double FlopsPerToken(const Plan& plan, bool full) {
-  double forward = 0;
-  for (const UnitLayout& unit : plan.units) {
-    forward += unit.spec.forward_flops_per_token + (full ? unit.spec.attention_flops_per_token : 0);
-  }
-  return 3 * forward * plan.topology.tp_size;
-}
-
 struct Sums {  // of one step, over the pipeline ranks
   std::array<double, kNumWaitKinds> waits{};
   double communication = 0, span_bubble = 0, seconds = 0;
@@ -117,10 +109,10 @@ void Fill(const Plan& plan, const Cluster& cluster, const Sums& sums, Prediction
   const ComputeRates& rates = cluster.device.RatesOf(plan.dtypes.compute);
   const double devices = static_cast<double>(std::min<int64_t>(plan.topology.world_size(), cluster.num_devices()));
   const double peak = (rates.peak > 0 ? rates.peak : rates.products) * devices;
-  const double full = FlopsPerToken(plan, true) * prediction.tokens_per_second;
+  const double full = ModelFlopsPerToken(plan, AttentionCount::kWhole) * prediction.tokens_per_second;
   prediction.flops_per_second_per_rank = full / world;
   prediction.mfu_full = full / peak;
-  prediction.mfu_causal = FlopsPerToken(plan, false) * prediction.tokens_per_second / peak;
+  prediction.mfu_causal = ModelFlopsPerToken(plan) * prediction.tokens_per_second / peak;
   prediction.exposed = {mean(WaitKind::kGather), mean(WaitKind::kReduce), sums.communication / pp,
                         mean(WaitKind::kTransfer)};
   prediction.exposed_share = prediction.exposed.total() / sums.seconds;

@@ -46,12 +46,12 @@ struct Prediction {
   double mfu_full = 0, mfu_causal = 0;
   double flops_per_second_per_rank = 0;  // by the full count
   ExposedSeconds exposed;
-  double exposed_share = 0;                     // of the step
-  double bubble = 0;                            // share of the ranks' time in which they wait for each other's passes
+  double exposed_share = 0;  // of the step
+  double bubble = 0;         // share of the ranks' time in which they wait for each other's passes
   // Of a step: waiting for other pipeline ranks, for copies, for updates on the host; the mean of the pipeline ranks.
   double bubble_seconds = 0, copies_seconds = 0, host_seconds = 0;
-  int64_t simulated_micro_batches = 0;          // the timelines have so many
-  double simulated_step_seconds = 0;            // and last so long
+  int64_t simulated_micro_batches = 0;  // the timelines have so many
+  double simulated_step_seconds = 0;    // and last so long
   std::vector<RankPrediction> ranks;
 };
 

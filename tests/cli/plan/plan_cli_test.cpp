@@ -126,7 +126,8 @@ TEST_F(PlanCommand, SaysWhetherItFits) {
   const std::string no = Run(small);
   EXPECT_EQ(code_, 1);
   ExpectContains(no, "does not fit");
-  ExpectContains(no, "zero_optimization.stage 2");
+  ExpectContains(no, "would fit: ");
+  ExpectContains(no, "check: trireme plan ");
   const std::string yes = Run(large);
   EXPECT_EQ(code_, 0);
   ExpectContains(yes, "fits");

@@ -16,6 +16,12 @@ TEST(Throughput, OBS_01_OneCounterOfTheModelsOwnWork) {
   small.recompute = Recompute::kFull;
   EXPECT_DOUBLE_EQ(ModelFlopsPerToken(PlanOf(small)), 3 * forward);  // work done again is none of the model's
 
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(plan, AttentionCount::kWhole), 3 * (forward + 2 * 2 * 8 * 8));
+  // Each of two tensor-parallel ranks makes half of it; the vocabulary is padded to 256 rows for them.
+  SmallPlan split;
+  split.tp = 2;
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(PlanOf(split)), 3 * (forward + 2 * 128 * 8));
+
   const Throughput rate = ThroughputOf(plan, /*tokens=*/1e9, /*seconds=*/0.5, /*peak_tflops=*/100);
   EXPECT_DOUBLE_EQ(rate.tokens_per_second, 2e9);
   EXPECT_DOUBLE_EQ(rate.tokens_per_second_per_rank, 1e9);
