@@ -123,6 +123,7 @@ OffloadParamConfig ReadParam(SectionReader& zero) {
 void DropWithoutEffect(SectionReader& zero, const char* key, int stage, bool works, OffloadDevice& device) {
   if (works || device == OffloadDevice::kNone) return;
   device = OffloadDevice::kNone;
+  zero.Record(fmt::format("{}.device", key), "none", fmt::format("derived: no effect at stage {}", stage));
   zero.diagnostics().Notice("CFG010", zero.At(key), zero.Path(key),
                             fmt::format("no effect at stage {}, as in DeepSpeed", stage));
 }
