@@ -19,6 +19,7 @@
 #include "parsers/config_source.h"
 #include "parsers/flag_set.h"
 #include "parsers/json_tree.h"
+#include "parsers/model_config.h"
 #include "parsers/schema/explain.h"
 #include "parsers/schema/resolved.h"
 #include "parsers/schema/schema.h"
@@ -28,6 +29,7 @@ namespace {
 
 struct Options {
   std::string key, config;
+  ModelFlags model;
   int64_t num_gpus = 1, hidden_size = 0;
   bool all = false, markdown = false, help = false;
 };
@@ -37,13 +39,14 @@ struct Table {
   FlagSet set{"explain"};
 
   Table() {
-    set.AddPositional(
-        "KEY",
-        "zero_optimization.stage, its end (stage), a section, or the id of an error (CFG020); none: the sections",
-        o.key);
+    set.AddPositional("KEY",
+                      "zero_optimization.stage, its end (stage), a section, a flag that fills a key (clip-grad), or "
+                      "the id of an error (CFG020); none: the sections",
+                      o.key);
     set.Add("deepspeed_config", "FILE", "also say what the key resolves to in this file, and why", o.config);
     set.Add("num_gpus", "N", "ranks for which the file is resolved", o.num_gpus);
-    set.Add("hidden-size", "N", "model's width, for sizes that are \"auto\"; 0: not known", o.hidden_size);
+    set.Add("model_name", "NAME", "the model that it is for: \"auto\" sizes follow from its width", o.model.model_name);
+    set.Add("hidden-size", "N", "that width itself; 0: not known", o.hidden_size);
     set.Add("all", "every key of every section, a line each", o.all);
     set.Add("markdown", "the page docs/config.md", o.markdown);
     set.Add("help", "this text", o.help);
@@ -84,11 +87,23 @@ std::string Some(std::vector<std::string> names) {
   throw Error(ErrorCode::kUsage, "CLI010", "no key of a ds_config.json has this name", name, fix);
 }
 
-// The key that a word means: its whole path, or an end that no other path has.
+// The keys that a flag of the command line fills: "clip-grad".
+std::vector<const SchemaKey*> FilledBy(const Schema& schema, std::string flag) {
+  std::ranges::replace(flag, '_', '-');
+  std::vector<const SchemaKey*> keys;
+  for (const SchemaKey& key : schema.keys()) {
+    const bool fills = std::ranges::find(key.flags, "--" + flag) != key.flags.end();
+    if (fills && key.alias_of.empty()) keys.push_back(&key);
+  }
+  return keys;
+}
+
+// The key that a word means: its whole path, an end that no other path has, or a flag that fills it.
 const SchemaKey& KeyOf(const Schema& schema, const std::string& name) {
   const SchemaKey* exact = schema.Find(name);
   if (exact != nullptr) return exact->alias_of.empty() ? *exact : *schema.Find(exact->alias_of);
-  const std::vector<const SchemaKey*> found = schema.EndingIn(name);
+  std::vector<const SchemaKey*> found = schema.EndingIn(name);
+  if (found.empty()) found = FilledBy(schema, name);
   if (found.empty()) FailUnknown(schema, name);
   if (found.size() == 1) return *found.front();
   throw Error(ErrorCode::kUsage, "CLI011", fmt::format("{} keys have this name", found.size()), name,
@@ -115,11 +130,19 @@ std::optional<int> LineOf(const Schema& schema, const SchemaKey& key, const std:
   return std::nullopt;
 }
 
+int64_t WidthOf(const Options& options) {
+  if (options.model.model_name.empty()) return options.hidden_size;
+  Diagnostics diagnostics;
+  const ModelSpec model = ResolveModel(options.model, /*init_from=*/"", /*tp_size=*/1, diagnostics);
+  diagnostics.ThrowIfErrors();
+  return model.hidden_size;
+}
+
 // "here  2, from ds.json:3", and what the parser says about the key.
 void PrintHere(const Schema& schema, const SchemaKey& key, const Options& options) {
   TrainFlags flags;
   flags.for_plan = true;
-  const ParseResult parsed = ParseConfigFile(options.config, flags, options.num_gpus, options.hidden_size);
+  const ParseResult parsed = ParseConfigFile(options.config, flags, options.num_gpus, WidthOf(options));
   if (parsed.config.origins.empty()) parsed.diagnostics.ThrowIfErrors();  // no file, or no syntax
   const std::optional<ResolvedRow> row = ResolvedOf(schema, key, parsed.config);
   if (row) {

@@ -16,6 +16,7 @@ constexpr KeyDoc kOptimizer[] = {
          "SGD. ZeRO 1 to 3 divide it",
      .result = "the rule itself",
      .values = "Adam, AdamW, Adagrad, Lion, Lamb in any letter case; SGD exactly so",
+     .by_default = "AdamW where the section is absent; else it must be written",
      .deepspeed = "also 1-bit optimizers, Muon, and classes of PyTorch: refused here with the nearest that works"},
     {.key = "optimizer.legacy_fusion", .meaning = "Which of DeepSpeed's fused fp16 updates runs."},
     {.key = "optimizer.params", .meaning = "Numbers of the rule; each type has its own."},

@@ -83,7 +83,7 @@ constexpr KeyDoc kDocs[] = {
      .values = "fp32, or the type of the weights",
      .by_default = "fp32",
      .deepspeed = "takes the type of the weights; \"trireme\": {\"deepspeed_accumulation\": true} does too"},
-    {.key = "data_types.param_dtype", .meaning = "Restates the type of the weights."},
+    {.key = "data_types.param_dtype", .meaning = "Restates the type of the weights; another one is an error."},
     {.key = "data_types.buffer_dtype", .meaning = "Type of a module's buffers, such as rotary frequencies."},
 
     {.key = "amp",

@@ -34,7 +34,8 @@ std::vector<ResolvedRow> ResolvedTable(const Config& config, ResolvedRows rows) 
   std::vector<ResolvedRow> table;
   for (const Origin& origin : config.origins) {
     ResolvedRow row = RowOf(origin, config);
-    const bool as_default = IsDefault(origin) || origin.value == origin.default_value;
+    const bool by_flag = origin.source.starts_with("--");
+    const bool as_default = IsDefault(origin) || (origin.value == origin.default_value && !by_flag);
     if (rows == ResolvedRows::kAll || !as_default || !row.note.empty()) table.push_back(std::move(row));
   }
   return table;

@@ -17,7 +17,7 @@ struct ResolvedRow {
 };
 
 enum class ResolvedRows {
-  kNotable,  // what differs from its default, what a rule derived, and defaults that DeepSpeed changed
+  kNotable,  // what differs from its default, what a flag or a rule gave, and defaults that DeepSpeed changed
   kAll,
 };
 

@@ -66,12 +66,13 @@ void Merge(const KeyRecord& record, const Probe& probe, Keys& keys) {
   if (HasVariants(record.path)) AddOnce(key.variants, std::string(probe.variant));
 }
 
-// "1" of source "default"; "false (true at stage 3 only)"; "0.001 (optimizer.params.lr)".
+// "1" where nothing else is to be said; "false (true at stage 3 only)"; "optimizer.params.lr"; "derived: ...".
 std::string DefaultText(const Origin& origin) {
-  if (origin.source == "default") return origin.value;
   static constexpr std::string_view kRule = "default: ";
-  const std::string rule = origin.source.starts_with(kRule) ? origin.source.substr(kRule.size()) : origin.source;
-  return fmt::format("{} ({})", origin.value, rule);
+  if (!origin.source.starts_with("default")) return origin.source;
+  if (!origin.source.starts_with(kRule)) return origin.value;
+  const std::string rule = origin.source.substr(kRule.size());
+  return rule.starts_with("optimizer.") ? rule : fmt::format("{} ({})", origin.value, rule);
 }
 
 // The first probe that shows a default decides, but where it depends on the type.
@@ -240,13 +241,13 @@ std::string ProbeText(std::string_view path, std::string_view value, std::string
 
 std::string AutoRuleOf(const SchemaKey& key) {
   if (key.IsSection()) return "";
-  if (key.known) return "ignored";
   const std::string text = ProbeText(key.path, "\"auto\"", key.variants.empty() ? "" : key.variants.front());
   const ParseResult result = ParseRecording(text, "probe", {}, 1, 1024, nullptr);
   for (const Problem& problem : result.diagnostics.problems()) {
     if (problem.key != key.path || problem.severity != Severity::kError) continue;
     return key.flags.empty() ? "an error" : fmt::format("{}; an error without it", Join(key.flags, ", "));
   }
+  if (key.known) return "ignored";
   std::string rule = "the default";
   for (const Origin& origin : result.config.origins) {
     static constexpr std::string_view kByModel = "\"auto\": ";

@@ -1,6 +1,8 @@
 // "data_efficiency": of DeepSpeed's ways to feed data, dynamic batching.
 #include <fmt/core.h>
 
+#include <ranges>
+
 #include "parsers/sections/sections.h"
 
 namespace trireme {
@@ -30,6 +32,9 @@ template <class E>
 void ReadChoice(SectionReader& in, const char* key, std::span<const std::pair<std::string_view, E>> choices, E& value,
                 const char* example) {
   std::string text;
+  for (const auto& [name, choice] : std::ranges::reverse_view(choices)) {
+    if (choice == value) text = name;  // the default's first name
+  }
   if (!in.Read(key, text)) return;
   for (const auto& [name, choice] : choices) {
     if (text != name) continue;

@@ -66,6 +66,7 @@ TEST(Explain, SaysMeaningClassDefaultAndEffects) {
 TEST(Explain, TheEndOfAPathIsEnoughWhereItIsTheOnlyOne) {
   EXPECT_EQ(Output({"zero_optimization.stage"}), Output({"stage"}));
   ExpectContains(Output({"betas"}), "--adam-beta1, --adam-beta2");
+  EXPECT_EQ(Output({"gradient_clipping"}), Output({"clip-grad"}));  // a flag
 }
 
 TEST(Explain, AnotherNameLeadsToTheKey) {
@@ -118,6 +119,16 @@ TEST_F(ExplainFile, SaysWhatHoldsInAFileAndWhy) {
   ExpectContains(Output({"train_micro_batch_size_per_gpu", "--deepspeed_config", file, "--num_gpus", "4"}),
                  "here       2 (derived: batch = micro x accumulation x dp)");
   ExpectContains(Output({"sparse_gradients", "--deepspeed_config", file}), "here       absent");
+}
+
+// DOC-01: what is this key for this model, and why.
+TEST_F(ExplainFile, DOC_01_AnAutomaticValueIsShownWithItsRule) {
+  const std::string file = Write(R"({"train_batch_size": 8,
+    "zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": "auto"}})");
+  const std::string text =
+      Output({"stage3_prefetch_bucket_size", "--deepspeed_config", file, "--model_name", "gpt-125m"});
+  ExpectContains(text, "here       530841 (\"auto\": 0.9 x hidden_size^2, rounded down)");  // hidden size 768
+  for (const char* part : {"default    50000000", "memory ", "speed ", "at stage 3"}) ExpectContains(text, part);
 }
 
 TEST_F(ExplainFile, AnotherNameInTheFileIsFound) {

@@ -137,6 +137,7 @@ TEST(Schema, DefaultsAndFlagsComeFromTheParser) {
   EXPECT_EQ("0.001 for Adam, AdamW, SGD, Lion, Lamb; 0.01 for Adagrad", text("optimizer.params.lr"));
   EXPECT_EQ("true", text("zero_optimization.offload_optimizer.pin_memory"));
   EXPECT_EQ("none: it must be written", text("scheduler.params.cycle_max_lr"));
+  EXPECT_EQ("optimizer.params.lr for WarmupLR; 0.001 for WarmupDecayLR", text("scheduler.params.warmup_max_lr"));
   EXPECT_EQ((std::vector<std::string>{"--adam-beta1", "--adam-beta2"}),
             TheSchema().Find("optimizer.params.betas")->flags);
   EXPECT_EQ((std::vector<std::string>{"--tensor-model-parallel-size"}),
@@ -212,6 +213,14 @@ TEST(ResolvedTable, AWrittenValueLeavesNoDoubt) {
   ASSERT_NE(nullptr, all);
   EXPECT_EQ("", all->note);
   EXPECT_EQ("ds.json:1", all->source);
+}
+
+TEST(ResolvedTable, NUM_23_AFlagShowsAsTheSourceEvenOfADefaultValue) {
+  TrainFlags flags = testing::WithLr();
+  flags.clip_grad = 1.0;
+  const std::vector<ResolvedRow> rows = ResolvedTable(testing::ParseKeys("", flags).config, ResolvedRows::kNotable);
+  ASSERT_NE(nullptr, RowOf(rows, "gradient_clipping"));
+  EXPECT_EQ("--clip-grad", RowOf(rows, "gradient_clipping")->source);
 }
 
 TEST(ResolvedTable, OffloadAndFp16AreNotedWhereTheyAreOn) {
