@@ -69,7 +69,8 @@ inline constexpr KnownKey kWriter[] = {
 inline constexpr KnownKey kCheckpoint[] = {
     {"tag_validation", kNoEffect, "warn", "all ranks of a run write into one folder, whose name rank 0 gives",
      "warn|ignore|fail"},
-    {"load_universal", kNoEffect, "false", "--load finds out which format a checkpoint has"},
+    {"load_universal", kRefused, "false",
+     "set it to false: DeepSpeed's universal checkpoints are not read; --load takes native ones, of any layout"},
     {"use_node_local_storage", kNoEffect, "false", "--save and --load name a folder that all machines see"},
     Section("parallel_write", kNoEffect, kFormats, kParallelWrite),
     {"checkpoint_serialization", kNoEffect, "true", kFormats},

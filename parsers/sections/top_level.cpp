@@ -9,7 +9,7 @@ namespace trireme {
 namespace {
 
 constexpr const char* kTunes = "it tunes a mechanism that this program does not have; the result is the same";
-constexpr const char* kReport = "this report is not made; training is the same";
+constexpr const char* kMonitor = "--log-json FILE has loss, rate, norm, loss scale and speed of every step";
 constexpr const char* kMeans = "gradients are averaged either way";
 constexpr const char* kChangesMath = "switch it off or remove it: it changes what is trained";
 constexpr auto kChecked = SectionKind::kChecked;
@@ -33,19 +33,20 @@ constexpr KnownKey kKnown[] = {
      "every batch is full: samples beyond the last full batch wait for the next epoch"},
     {"wall_clock_breakdown", kNoEffect, "false", "--trace FILE has the time of every instruction"},
     {"memory_breakdown", kNoEffect, "false", "trireme plan has the memory by class"},
-    {"dump_state", kNoEffect, "false", kReport},
-    {"log_level", kNoEffect, "", "warnings and notices are always shown", "debug|info|warning|error|critical"},
+    {"dump_state", kNoEffect, "false", "--dump-config FILE writes every value with its origin"},
+    {"log_level", kNoEffect, "", "--log-level decides", "debug|info|warning|error|critical"},
     {"vocabulary_size", kNoEffect, "0", "the model's description decides"},
     {"datastates_ckpt", kNoEffect, "", known::kFormats},
     Section("checkpoint", kNoEffect, "", known::kCheckpoint),
     Section("nebula", kNoEffect, known::kFormats, known::kNebula),
     Section("timers", kNoEffect, "", known::kTimers),
-    Section("comms_logger", kNoEffect, kReport, known::kCommsLogger, kChecked),
-    Section("flops_profiler", kNoEffect, kReport, known::kFlopsProfiler),
-    Section("tensorboard", kNoEffect, kReport, known::kTensorboard, kChecked),
-    Section("wandb", kNoEffect, kReport, known::kWandb, kChecked),
-    Section("csv_monitor", kNoEffect, kReport, known::kTensorboard, kChecked),
-    Section("comet", kNoEffect, kReport, known::kComet, kChecked),
+    Section("comms_logger", kNoEffect, "trireme plan has the traffic of a step, --trace FILE each transfer",
+            known::kCommsLogger, kChecked),
+    Section("flops_profiler", kNoEffect, "progress lines and --log-json have TFLOP/s and MFU", known::kFlopsProfiler),
+    Section("tensorboard", kNoEffect, kMonitor, known::kTensorboard, kChecked),
+    Section("wandb", kNoEffect, kMonitor, known::kWandb, kChecked),
+    Section("csv_monitor", kNoEffect, kMonitor, known::kTensorboard, kChecked),
+    Section("comet", kNoEffect, kMonitor, known::kComet, kChecked),
     Section("compile", kNoEffect, kTunes, known::kCompile, kChecked),
     Section("hybrid_engine", kNoEffect, "it generates between training steps, which this program does not",
             known::kHybridEngine, kChecked),

@@ -85,6 +85,7 @@ TEST(KnownSections, RequiredKeysAndChoices) {
   EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("checkpoint":{"tag_validation":"IGNORE"})")));
   EXPECT_EQ(Keys{"CFG012 checkpoint.tag_validation"}, ErrorKeys(ParseKeys(R"("checkpoint":{"tag_validation":"x"})")));
   EXPECT_EQ(Keys{"CFG009 checkpoint.writer.type"}, ErrorKeys(ParseKeys(R"("checkpoint":{"writer":{"type":"Mock"}})")));
+  EXPECT_EQ(Keys{"CFG009 checkpoint.load_universal"}, ErrorKeys(ParseKeys(R"("checkpoint":{"load_universal":true})")));
   EXPECT_EQ(Keys{"CFG012 log_level"}, ErrorKeys(ParseKeys(R"("log_level":"loud")")));
   EXPECT_EQ(Keys{"CFG012 gradient_allreduce_op"}, ErrorKeys(ParseKeys(R"("gradient_allreduce_op":"max")")));
   EXPECT_EQ(Keys{"CFG005 vocabulary_size"}, ErrorKeys(ParseKeys(R"("vocabulary_size":"big")")));
