@@ -2,7 +2,7 @@
 # Sets up, builds and runs every test through CTest.
 #
 #   ./test.sh                 the release build in build/ and all its tests
-#   ./test.sh --sanitizers    also, in build-asan/, everything below the LibTorch line under AddressSanitizer and UBSan
+#   ./test.sh --sanitizers    everything below the LibTorch line under AddressSanitizer and UBSan, in build-asan/ instead of build/
 #   ./test.sh --tsan          also, in build-tsan/, the tests with label tsan under ThreadSanitizer
 #   ./test.sh --cpu           a CPU program even where a CUDA toolkit is present
 #   ./test.sh --libtorch DIR  the release build with the LibTorch in DIR, in build-libtorch/ instead of build/
@@ -61,7 +61,11 @@ run_ctest() {
 
 ./setup.sh ${setup_options[@]+"${setup_options[@]}"}
 
-cmake -S . -B "$release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA="$cuda" -DTRIREME_TORCH=ON -DTRIREME_TESTS=ON
+# What runs under the sanitizers is not built a second time.
+below=ON
+if ((sanitizers)); then below=OFF; fi
+cmake -S . -B "$release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA="$cuda" -DTRIREME_TORCH=ON -DTRIREME_TESTS=ON \
+  -DTRIREME_TESTS_BELOW="$below"
 cmake --build "$release" -j "$cores"
 if ((sanitizers)); then
   cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTRIREME_TORCH=OFF \
