@@ -208,8 +208,8 @@ void SetRatio(Config& config, const OffloadOptimizerConfig& own, double ratio) {
 
 }  // namespace
 
-int64_t MemoryLimit(double device_bytes) {
-  return static_cast<int64_t>(std::max(0.0, kTightShare * (device_bytes - kReservedBytes)));
+int64_t MemoryLimit(double device_bytes, double share) {
+  return static_cast<int64_t>(std::max(0.0, share * (device_bytes - kReservedBytes)));
 }
 
 bool CanOffloadOptimizer(const Config& config, const FillOptions& options) {

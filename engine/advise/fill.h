@@ -14,7 +14,7 @@ namespace trireme {
 // is called tight. A plan that is to fit stays below.
 constexpr double kReservedBytes = 1e9;
 constexpr double kTightShare = 0.95;
-int64_t MemoryLimit(double device_bytes);
+int64_t MemoryLimit(double device_bytes, double share = kTightShare);  // share 1: tight ones too
 
 struct FillOptions {
   int64_t limit_bytes = 0;               // of the fullest rank's MemoryAccount::total()

@@ -88,7 +88,9 @@ std::string CommandFor(const PlanAdvice& advice, const std::string& config, bool
 
 void PrintChanges(const PlanAdvice& advice) {
   const Planned& planned = advice.planned;
-  const std::vector<Change> changes = CheapestChanges(JobOf(planned), FillOf(advice), planned.ranks_per_node,
+  FillOptions fill = FillOf(advice);
+  fill.limit_bytes = MemoryLimit(advice.memory_bytes, 1);  // as the verdict has it
+  const std::vector<Change> changes = CheapestChanges(JobOf(planned), fill, planned.ranks_per_node,
                                                       planned.cluster ? &*planned.cluster : nullptr, kChangesShown);
   if (changes.empty()) {
     Line("", "no single change of the layout makes it fit: use more ranks, or let --suggest look for another layout");

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -126,11 +127,51 @@ TEST_F(PlanCommand, SaysWhetherItFits) {
   const std::string no = Run(small);
   EXPECT_EQ(code_, 1);
   ExpectContains(no, "does not fit");
-  ExpectContains(no, "would fit: ");
-  ExpectContains(no, "check: trireme plan ");
+  ExpectContains(no, "would fit: zero_optimization.stage 1 -> ");
+  ExpectContains(no,
+                 "check: trireme plan " + config + " --model_name gpt-13b --num_gpus 8 --gpu-memory-gib 40 --with ");
   const std::string yes = Run(large);
   EXPECT_EQ(code_, 0);
   ExpectContains(yes, "fits");
+}
+
+// The command that a change comes with says that it fits; so does the one for the suggested file, which keeps what is
+// no layout.
+TEST_F(PlanCommand, WhatIsProposedFitsWhenItIsAskedFor) {
+  const std::string config = Write(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8, # large
+      "optimizer": {"type": "Lion", "params": {"lr": 3e-5}}, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})");
+  const std::vector<std::string> words = {config,          "--model_name", "gpt-13b", "--cluster",
+                                          "a100-pcie-hdr", "--num_nodes",  "1"};
+  const std::string no = Run(words);
+  EXPECT_EQ(code_, 1);
+  const auto after = [](const std::string& text, const std::string& mark) {
+    const size_t begin = text.find(mark) + mark.size();
+    std::vector<std::string> found;
+    std::istringstream line(text.substr(begin, text.find('\n', begin) - begin));
+    for (std::string word; line >> word;) found.push_back(word);
+    return found;
+  };
+  ExpectContains(no, "x the step time");
+  Run(after(no, "check: trireme plan "));
+  EXPECT_EQ(code_, 0);
+
+  const std::string best = folder_ / "best.json";
+  std::vector<std::string> asks = words;
+  asks.insert(asks.end(), {"--suggest", best});
+  const std::string found = Run(asks);
+  EXPECT_EQ(code_, 0);
+  for (const char* reason : {"memory  ", "topology  ", "communication  ", "throughput  "})
+    ExpectContains(found, reason);
+  const std::vector<std::string> check = after(found, "written to " + best + "; check: trireme plan ");
+  EXPECT_EQ(best, check.at(0));
+  const std::string fits = Run(check);
+  EXPECT_EQ(code_, 0);
+  ExpectContains(fits, "verdict     fits: ");
+  std::ifstream in(best);
+  const std::string written(std::istreambuf_iterator<char>(in), {});
+  ExpectContains(written, "\"train_batch_size\": 64");
+  ExpectContains(written, "\"lr\": 3e-5");
+  EXPECT_THROW(Run({config, "--model_name", "gpt-13b", "--suggest", best}), Error) << "no cluster";
 }
 
 TEST_F(PlanCommand, MistakesAreErrorsOfTheirRoom) {
