@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <fmt/core.h>
 #include <sched.h>
 #include <unistd.h>
@@ -69,7 +70,7 @@ void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing
                      Figures& figures) {
   const at::Device device = watch.world().device;
   const int64_t n = std::min(sizes.wide_elements / 4, kMostCopyElements);
-  const at::Tensor host = HostFlat(n, at::kFloat, device.is_cuda());
+  const at::Tensor host = HostFlat(n, at::kFloat, SystemPageLock());
   const at::Tensor there = at::empty({n}, at::TensorOptions().dtype(at::kFloat).device(device));
   const auto rate = [&](const char* name, const Timing& timing) {
     const double value = static_cast<double>(sharing) * static_cast<double>(host.nbytes()) / timing.seconds;
@@ -80,7 +81,7 @@ void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing
   link.down_bytes_per_second = rate("device to host", watch.Time([&] { host.copy_(there, true); }));
 #ifdef TRIREME_HAS_CUDA
   if (!device.is_cuda()) return;
-  const at::Tensor host_to = HostFlat(n, at::kFloat, true), back = at::empty_like(there);
+  const at::Tensor host_to = HostFlat(n, at::kFloat, SystemPageLock()), back = at::empty_like(there);
   const double both = rate("both ways, each", watch.Time([&] { CopyBothWays(device, host, there, back, host_to); }));
   link.up_duplex_bytes_per_second = std::min(both, link.up_bytes_per_second);
   link.down_duplex_bytes_per_second = std::min(both, link.down_bytes_per_second);
@@ -95,8 +96,8 @@ void MeasureHostMemory(const Stopwatch& watch, const Sizes& sizes, HostDescripti
   host.cores = CoresOfProcess();
   host.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   const int64_t n = std::min(sizes.wide_elements, kMostCopyElements);
-  const at::Tensor a = HostFlat(n, at::kFloat, false), b = HostFlat(n, at::kFloat, false),
-                   c = HostFlat(n, at::kFloat, false);
+  const at::Tensor a = HostFlat(n, at::kFloat, nullptr), b = HostFlat(n, at::kFloat, nullptr),
+                   c = HostFlat(n, at::kFloat, nullptr);
   b.fill_(1);
   c.fill_(2);
   const int threads_before = at::get_num_threads();
