@@ -30,6 +30,7 @@ int RunPlan(Arguments arguments) {
   PrintTraffic(planned);
   PrintPrediction(planned);
   for (const std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node)) Line("warning", note);
+  for (const std::string& text : planned.advice) Line("advice", text);
   if (verdict) PrintVerdict(planned, *verdict);
   const PlanAdvice advice{options, planned, verdict ? verdict->device_bytes : 0, arguments};
   if (!fine) PrintChanges(advice);

@@ -157,6 +157,7 @@ std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdi
   out["traffic"] = TrafficJson(planned);
   out["prediction"] = planned.prediction ? PredictionJson(planned) : Json(nullptr);
   out["warnings"] = LayoutNotes(planned.plan, planned.ranks_per_node);
+  out["advice"] = planned.advice;
   out["verdict"] = verdict ? VerdictJson(*verdict) : Json(nullptr);
   return out.dump(2) + "\n";
 }

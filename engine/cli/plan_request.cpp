@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/advise/advice.h"
 #include "engine/advise/fill.h"
 #include "engine/base/error.h"
 #include "engine/schedule/verify.h"
@@ -21,6 +22,22 @@ ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden
     return ParseConfigFile(options.deepspeed_config, options.fill, world_size, hidden_size);
   }
   return ParseConfigText(ConfigText(options), options.deepspeed_config, options.fill, world_size, hidden_size);
+}
+
+// 0: not known.
+double DeviceBytes(const PlanOptions& options, const std::optional<Cluster>& cluster) {
+  if (options.gpu_memory_gib) return *options.gpu_memory_gib * 1024 * 1024 * 1024;
+  return cluster ? static_cast<double>(cluster->device.memory_bytes) : 0;
+}
+
+std::vector<std::string> Advice(const PlanOptions& options, const Planned& planned) {
+  const double memory = DeviceBytes(options, planned.cluster);
+  const Job job{planned.config, planned.model, planned.inputs};
+  return AdviceOn({.job = job,
+                   .plan = planned.plan,
+                   .cluster = planned.cluster ? &*planned.cluster : nullptr,
+                   .prediction = planned.prediction ? &*planned.prediction : nullptr,
+                   .limit_bytes = memory > 0 ? MemoryLimit(memory) : 0});
 }
 
 }  // namespace
@@ -63,15 +80,13 @@ Planned PlanRequested(const PlanOptions& options) {
     planned.stage_1 = MakePlan(config, planned.model, planned.inputs);
     AccountMemory(*planned.stage_1);
   }
+  planned.advice = Advice(options, planned);
   return planned;
 }
 
 std::optional<Verdict> VerdictOf(const PlanOptions& options, const Planned& planned) {
   Verdict verdict;
-  if (options.gpu_memory_gib) verdict.device_bytes = *options.gpu_memory_gib * 1024 * 1024 * 1024;
-  if (verdict.device_bytes <= 0 && planned.cluster) {
-    verdict.device_bytes = static_cast<double>(planned.cluster->device.memory_bytes);
-  }
+  verdict.device_bytes = DeviceBytes(options, planned.cluster);
   if (verdict.device_bytes <= 0) return std::nullopt;
   const std::vector<MemoryAccount>& ranks = planned.plan.memory_of_pp_rank;
   const auto fullest = std::ranges::max_element(ranks, {}, &MemoryAccount::total);

@@ -234,6 +234,39 @@ TEST(Predict, OffloadWaitsForTheHost) {
   EXPECT_GT(p.step_seconds, before);
 }
 
+// 80 billion parameters on 64 devices with 340 Gb/s a node: what each stage sends, how long that takes, and its share.
+TEST(Predict, PRF_03_TheNetworkThatAStageNeeds) {
+  Cluster cluster = FindCluster("a100-nvswitch-hdr");
+  cluster.nodes = 8;
+  cluster.network.port.all = {340e9 / 8, 0, 0, 0};
+  cluster.network.ports_per_node = 1;
+  Config config;
+  config.batch = {64, 1, 1};
+  config.bf16.enabled = true;
+  config.data_types.grad_accum_dtype = DType::kBFloat16;
+  ModelSpec model = NamedModel("gpt-13b");
+  model.num_layers = 78;
+  model.hidden_size = 9216;
+  model.num_attention_heads = model.num_key_value_heads = 72;
+  model.intermediate_size = 4 * 9216;
+  PlanInputs inputs;
+  inputs.world_size = 64;
+  inputs.sequence_length = 2048;
+  for (const int stage : {0, 1, 2, 3}) {
+    config.zero_optimization.zero_stage = stage;
+    Plan plan = MakePlan(config, model, inputs);
+    AccountMemory(plan);
+    const double weights = 2 * static_cast<double>(plan.num_parameters) * 63 / 64,
+                 sent = static_cast<double>(plan.traffic.total());
+    EXPECT_NEAR(stage == 3 ? 3 : 2, sent / weights, 0.03) << "stage " << stage;
+    // Every node boundary carries it for eight devices, in two levels an eighth of it for each.
+    const double least = sent / 8 * 8 / (340e9 / 8) * 0.85;
+    const Prediction p = Predict(plan, cluster);
+    EXPECT_GT(p.step_seconds, least) << "stage " << stage;
+    EXPECT_GT(p.exposed_share, 0.25) << "one sequence of 2048 tokens hides two thirds at most";
+  }
+}
+
 TEST(Predict, ALinkThatIsNotDescribedIsNamed) {
   Cluster cluster = PlainCluster();
   cluster.nodes = 2;
