@@ -7,7 +7,6 @@
 #include "engine/cli/plan_request.h"
 #include "engine/cli/plan_suggest.h"
 #include "engine/cli/plan_text.h"
-#include "engine/plan/notes.h"
 
 namespace trireme::cli {
 
@@ -29,7 +28,7 @@ int RunPlan(Arguments arguments) {
   PrintMemory(planned.plan);
   PrintTraffic(planned);
   PrintPrediction(planned);
-  for (const std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node)) Line("warning", note);
+  for (const std::string& note : planned.warnings) Line("warning", note);
   for (const std::string& text : planned.advice) Line("advice", text);
   if (verdict) PrintVerdict(planned, *verdict);
   const PlanAdvice advice{options, planned, verdict ? verdict->device_bytes : 0, arguments};

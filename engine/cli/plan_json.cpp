@@ -3,7 +3,6 @@
 
 #include "engine/base/version.h"
 #include "engine/cli/plan_text.h"
-#include "engine/plan/notes.h"
 #include "engine/schedule/placement.h"
 
 namespace trireme::cli {
@@ -156,7 +155,7 @@ std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdi
   out["memory"] = MemoryJson(planned.plan);
   out["traffic"] = TrafficJson(planned);
   out["prediction"] = planned.prediction ? PredictionJson(planned) : Json(nullptr);
-  out["warnings"] = LayoutNotes(planned.plan, planned.ranks_per_node);
+  out["warnings"] = planned.warnings;
   out["advice"] = planned.advice;
   out["verdict"] = verdict ? VerdictJson(*verdict) : Json(nullptr);
   return out.dump(2) + "\n";

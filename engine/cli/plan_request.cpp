@@ -8,6 +8,8 @@
 #include "engine/advise/advice.h"
 #include "engine/advise/fill.h"
 #include "engine/base/error.h"
+#include "engine/plan/notes.h"
+#include "engine/schedule/placement.h"
 #include "engine/schedule/verify.h"
 #include "parsers/config_source.h"
 #include "parsers/layout_text.h"
@@ -28,6 +30,15 @@ ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden
 double DeviceBytes(const PlanOptions& options, const std::optional<Cluster>& cluster) {
   if (options.gpu_memory_gib) return *options.gpu_memory_gib * 1024 * 1024 * 1024;
   return cluster ? static_cast<double>(cluster->device.memory_bytes) : 0;
+}
+
+RankRates RatesOf(const Planned& planned) {
+  const std::optional<Cluster>& cluster = planned.cluster;
+  if (!cluster || cluster->nodes == 1) return {};
+  const NetworkDescription& network = cluster->network;
+  const double ports = Placement(planned.plan, *cluster).Ports();
+  return {network.port.all.bytes_per_second * ports / static_cast<double>(planned.ranks_per_node),
+          cluster->node_link.all.bytes_per_second, fmt::format(" a rank ({} ports a node)", ports)};
 }
 
 std::vector<std::string> Advice(const PlanOptions& options, const Planned& planned) {
@@ -80,6 +91,7 @@ Planned PlanRequested(const PlanOptions& options) {
     planned.stage_1 = MakePlan(config, planned.model, planned.inputs);
     AccountMemory(*planned.stage_1);
   }
+  planned.warnings = LayoutNotes(planned.plan, planned.ranks_per_node, RatesOf(planned));
   planned.advice = Advice(options, planned);
   return planned;
 }

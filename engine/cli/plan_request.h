@@ -23,6 +23,7 @@ struct Planned {
   std::optional<Cluster> cluster;        // --cluster; its nodes are num_nodes
   Plan plan;                             // with memory and traffic
   std::optional<Prediction> prediction;  // where there is a cluster
+  std::vector<std::string> warnings;     // about what the layout costs
   std::vector<std::string> advice;       // what would do as well for less
   std::optional<Plan> stage_1;           // the same at ZeRO 1, where the plan has a pipeline and a higher stage
 };

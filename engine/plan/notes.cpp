@@ -17,17 +17,17 @@ int64_t LargestDivisorUpTo(int64_t of, int64_t most) {
 }
 
 // Tensor-parallel groups are slow across nodes.
-std::optional<std::string> OfTensorParallel(const Plan& plan, int64_t ranks_per_node) {
+std::optional<std::string> OfTensorParallel(const Plan& plan, int64_t ranks_per_node, const RankRates& rates) {
   const int64_t tp = plan.topology.tp_size;
   if (tp == 1 || plan.topology.world_size() <= ranks_per_node || ranks_per_node % tp == 0) return std::nullopt;
   const auto bytes = static_cast<double>(plan.traffic.tensor_parallel);
   return fmt::format(
       "tensor-parallel groups of {} ranks span nodes of {}: a rank sends {} a step inside the units, between their "
-      "products; over a network at {:.1f} GB/s (one 200 Gb/s port a rank) that takes {:.3g} s a step, inside a node at "
+      "products; over a network at {:.1f} GB/s{} that takes {:.3g} s a step, inside a node at "
       "{:.0f} GB/s {:.3g} s. fix: set tensor_parallel.tp_size to {} or another divisor of {}, and use pipeline stages "
       "across nodes",
-      tp, ranks_per_node, FormatBytes(plan.traffic.tensor_parallel), kNetworkBytesPerSecond / 1e9,
-      bytes / kNetworkBytesPerSecond, kNodeBytesPerSecond / 1e9, bytes / kNodeBytesPerSecond,
+      tp, ranks_per_node, FormatBytes(plan.traffic.tensor_parallel), rates.network / 1e9, rates.network_text,
+      bytes / rates.network, rates.node / 1e9, bytes / rates.node,
       LargestDivisorUpTo(ranks_per_node, std::min(tp, ranks_per_node)), ranks_per_node);
 }
 
@@ -46,9 +46,9 @@ std::optional<std::string> OfPipeline(const Plan& plan) {
 
 }  // namespace
 
-std::vector<std::string> LayoutNotes(const Plan& plan, int64_t ranks_per_node) {
+std::vector<std::string> LayoutNotes(const Plan& plan, int64_t ranks_per_node, const RankRates& rates) {
   std::vector<std::string> notes;
-  for (const std::optional<std::string>& note : {OfTensorParallel(plan, ranks_per_node), OfPipeline(plan)}) {
+  for (const std::optional<std::string>& note : {OfTensorParallel(plan, ranks_per_node, rates), OfPipeline(plan)}) {
     if (note) notes.push_back(*note);
   }
   return notes;

@@ -9,14 +9,16 @@
 
 namespace trireme {
 
+// Rates at which a rank sends, in bytes per second, as measured with NCCL's ring collectives: one HDR InfiniBand port a
+// GPU (200 Gb/s at 87 %); eight A100 behind NVSwitch.
+struct RankRates {
+  double network = 21.75e9, node = 235e9;
+  std::string network_text = " (one 200 Gb/s port a rank)";
+};
+
 // What deserves a warning: tensor-parallel groups that span nodes of `ranks_per_node` ranks, with the predicted cost; a
 // pipeline with fewer micro-batches than ranks, with its bubble.
 // Reads Plan::traffic (AccountMemory of engine/schedule).
-std::vector<std::string> LayoutNotes(const Plan& plan, int64_t ranks_per_node);
-
-// Rates at which a rank sends, in bytes per second, as measured with NCCL's ring collectives: one HDR InfiniBand port a
-// GPU (200 Gb/s at 87 %); eight A100 behind NVSwitch.
-constexpr double kNetworkBytesPerSecond = 21.75e9;
-constexpr double kNodeBytesPerSecond = 235e9;
+std::vector<std::string> LayoutNotes(const Plan& plan, int64_t ranks_per_node, const RankRates& rates = {});
 
 }  // namespace trireme

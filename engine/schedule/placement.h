@@ -33,6 +33,7 @@ class Placement {
   int64_t NodeOf(int64_t rank) const { return rank / ranks_per_node_; }
   int64_t DeviceOf(int64_t rank) const;  // counted over all nodes
 
+  double Ports() const;  // of its network that a node's ranks reach
   // Of a tensor of so many bytes (what all ranks together have of a gathered or scattered one), in the slowest of the
   // plan's groups of that kind. The ranks of a node do it at once, each in its own group, and share the node's ports.
   double Seconds(Group group, Collective collective, double bytes) const;
@@ -42,7 +43,6 @@ class Placement {
  private:
   // Two devices that a bridge joins, in every group of the kind.
   bool ArePairs(Group group) const;
-  double Ports() const;  // that a node's ranks reach
 
   const Plan& plan_;
   const Cluster& cluster_;

@@ -110,6 +110,10 @@ TEST(LayoutNotes, TensorParallelGroupsThatSpanNodesHaveTheirPrice) {
   EXPECT_NE(notes[0].find("groups of 4 ranks span nodes of 2"), std::string::npos) << notes[0];
   EXPECT_NE(notes[0].find("takes 1 s a step, inside a node at 235 GB/s 0.0926 s"), std::string::npos) << notes[0];
   EXPECT_NE(notes[0].find("tp_size to 2"), std::string::npos) << notes[0];
+  const std::string described = LayoutNotes(plan, 2, {2.175e9, 43.5e9, " a rank"}).at(0);
+  EXPECT_NE(described.find("at 2.2 GB/s a rank that takes 10 s a step, inside a node at 44 GB/s 0.5 s"),
+            std::string::npos)
+      << described;
 }
 
 }  // namespace
