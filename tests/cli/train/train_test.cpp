@@ -30,6 +30,9 @@ TEST(Train, LossFallsCheckpointResumesInAnotherLayoutAndTextComesOut) {
        {"lr ", "grad norm ", "tokens/s", "TFLOP/s", "memory ", "ETA ", "validation at step 12 | loss "}) {
     EXPECT_NE(first.out.find(part), std::string::npos) << part;
   }
+  // What the config resolves to, and who said so.
+  for (const char* part : {"zero_optimization.stage", "derived: batch = micro x accumulation x dp"})
+    EXPECT_NE((first.out + first.err).find(part), std::string::npos) << part;
   const auto log = ReadLog(job.Path("a.jsonl"));
   ASSERT_EQ(log.size(), 12u);
   for (size_t step = 0; step < log.size(); ++step) {
