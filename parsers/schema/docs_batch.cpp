@@ -58,6 +58,7 @@ constexpr KeyDoc kDocs[] = {
      .meaning = "false: every call of step() is an update, and the program itself counts micro-batches.",
      .result = "where the updates lie"},
     {.key = "graph_harvesting", .meaning = "Record the update of DeepSpeed's bf16 optimizer as a device graph."},
+    {.key = "disable_python_gc", .meaning = "Python's garbage collector runs between steps only."},
     {.key = "disable_allgather", .meaning = "Stored by DeepSpeed, and read by nothing."},
     {.key = "dataloader_drop_last",
      .meaning = "Drop the last incomplete micro-batch of an epoch.",

@@ -10,6 +10,8 @@ constexpr const char* kInference = "it belongs to DeepSpeed's inference";
 constexpr const char* kOwnSharding = "the layers of the models here know how they are sharded";
 constexpr KnownKey kTensorKnown[] = {
     {"tp_overlap_comm", kNoEffect, "false", "communication overlaps by itself"},
+    {"vocab_parallel_lm_head", kNoEffect, "", kOwnSharding},
+    {"vocab_parallel_ce_backend", kNoEffect, "torch", kOwnSharding, "torch|liger"},
     {"preset_model", kNoEffect, "", kOwnSharding},
     {"partition_config", kNoEffect, "", kOwnSharding},
     {"injection_policy_tuple", kNoEffect, "", kOwnSharding},

@@ -35,6 +35,7 @@ constexpr KnownKey kFp16Known[] = {
 constexpr KnownKey kDataTypesKnown[] = {
     {"param_dtype", kNoEffect, "", "fp16.enabled and bf16.enabled decide"},
     {"buffer_dtype", kNoEffect, "", "the models have no buffers"},
+    {"keep_in_fp32_modules", kNoEffect, "", "the models have no buffers"},
 };
 
 // "enabled": a flag that is given fills "auto" and absent keys; without one "auto" is off, as in DeepSpeed alone.

@@ -24,6 +24,7 @@ constexpr KnownKey kKnown[] = {
     {"sparse_gradients", kNoEffect, "false", kTunes},
     {"graph_harvesting", kNoEffect, "false", kTunes},
     {"disable_allgather", kNoEffect, "false", kTunes},
+    {"disable_python_gc", kNoEffect, "false", "no Python runs here"},
     {"zero_allow_untested_optimizer", kNoEffect, "false", "sharding works with every optimizer here"},
     {"zero_force_ds_cpu_optimizer", kNoEffect, "true", kTunes},
     {"allgather_size", kNoEffect, "500000000", "it belongs to \"zero_optimization\": true"},
