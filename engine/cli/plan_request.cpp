@@ -37,8 +37,11 @@ RankRates RatesOf(const Planned& planned) {
   if (!cluster || cluster->nodes == 1) return {};
   const NetworkDescription& network = cluster->network;
   const double ports = Placement(planned.plan, *cluster).Ports();
-  return {network.port.all.bytes_per_second * ports / static_cast<double>(planned.ranks_per_node),
-          cluster->node_link.all.bytes_per_second, fmt::format(" a rank ({} ports a node)", ports)};
+  // A ring crosses a node's boundary once, whichever of its ranks does it; groups of one node share its ports.
+  const double of_node = static_cast<double>(SpreadOf(planned.plan, planned.ranks_per_node, Group::kTp).on_a_node) /
+                         static_cast<double>(planned.ranks_per_node);
+  return {network.port.all.bytes_per_second * ports * of_node, cluster->node_link.all.bytes_per_second,
+          fmt::format(" ({} ports a node)", ports)};
 }
 
 std::vector<std::string> Advice(const PlanOptions& options, const Planned& planned) {
