@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -39,10 +40,8 @@ struct Table {
   FlagSet set{"explain"};
 
   Table() {
-    set.AddPositional("KEY",
-                      "zero_optimization.stage, its end (stage), a section, a flag that fills a key (clip-grad), or "
-                      "the id of an error (CFG020); none: the sections",
-                      o.key);
+    set.AddPositional(
+        "KEY", "a path (zero_optimization.stage), its end (stage), a section, a flag, or the id of an error", o.key);
     set.Add("deepspeed_config", "FILE", "also say what the key resolves to in this file, and why", o.config);
     set.Add("num_gpus", "N", "ranks for which the file is resolved", o.num_gpus);
     set.Add("model_name", "NAME", "the model that it is for: \"auto\" sizes follow from its width", o.model.model_name);
@@ -96,6 +95,20 @@ std::vector<const SchemaKey*> FilledBy(const Schema& schema, std::string flag) {
     if (fills && key.alias_of.empty()) keys.push_back(&key);
   }
   return keys;
+}
+
+// What `train --help` or `plan --help` says about a flag that fills no key; "" where there is none.
+std::string FlagText(std::string name) {
+  std::ranges::replace(name, '_', '-');
+  for (const auto& [command, help] : {std::pair("train", TrainHelp()), std::pair("plan", PlanHelp())}) {
+    for (std::string line : Split(help, '\n')) {
+      const std::string written = line;
+      const size_t end = line.find(' ', line.find_first_not_of(' '));
+      std::replace(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(std::min(end, line.size())), '_', '-');
+      if (line.starts_with("  --" + name + " ")) return fmt::format("a flag of `trireme {}`\n{}\n", command, written);
+    }
+  }
+  return "";
 }
 
 // The key that a word means: its whole path, an end that no other path has, or a flag that fills it.
@@ -175,6 +188,23 @@ int PrintError(std::string id) {
   return 0;
 }
 
+void PrintKey(const Schema& schema, const Options& options) {
+  const bool is_key = schema.Find(options.key) != nullptr || !schema.EndingIn(options.key).empty() ||
+                      !FilledBy(schema, options.key).empty();
+  if (const std::string flag = is_key ? "" : FlagText(options.key); !flag.empty()) {
+    fmt::print("{}", flag);
+    return;
+  }
+  const SchemaKey& key = KeyOf(schema, options.key);
+  const bool section = !schema.MembersOf(key.path).empty();
+  const SchemaKey* written = schema.Find(options.key);
+  if (written != nullptr && written != &key) {
+    fmt::print("{}: {} of {}\n\n", written->path, written->alias_what, key.path);
+  }
+  fmt::print("{}", section ? ExplainSection(schema, key.path) : ExplainKey(schema, key));
+  if (!options.config.empty()) PrintHere(schema, key, options);
+}
+
 void PrintAll(const Schema& schema, std::string_view section) {
   fmt::print("{}\n", ExplainSection(schema, section));
   for (const SchemaKey* key : schema.MembersOf(section)) {
@@ -211,14 +241,7 @@ int RunExplain(Arguments arguments) {
     fmt::print("{}\n`trireme explain KEY` says more about a key or a section.\n", ExplainSection(schema, ""));
     return 0;
   }
-  const SchemaKey& key = KeyOf(schema, options.key);
-  const bool section = !schema.MembersOf(key.path).empty();
-  const SchemaKey* written = schema.Find(options.key);
-  if (written != nullptr && written != &key) {
-    fmt::print("{}: {} of {}\n\n", written->path, written->alias_what, key.path);
-  }
-  fmt::print("{}", section ? ExplainSection(schema, key.path) : ExplainKey(schema, key));
-  if (!options.config.empty()) PrintHere(schema, key, options);
+  PrintKey(schema, options);
   return 0;
 }
 

@@ -101,6 +101,12 @@ TEST(Explain, ASectionIsAListOfItsKeys) {
   ExpectContains(Output({"--all"}), "zero_optimization.offload_param.pin_memory");
 }
 
+TEST(Explain, AFlagWithoutAKeyHasItsLineOfHelp) {
+  const std::string text = Output({"seq_length"});
+  ExpectContains(text, "a flag of `trireme train`\n  --seq-length N");
+  ExpectContains(Output({"num-gpus"}), "a flag of `trireme plan`\n  --num_gpus N");
+}
+
 TEST(Explain, AnErrorIsExplainedByItsId) {
   const std::string text = Output({"cfg003"});
   ExpectContains(text, "CFG003\n");
