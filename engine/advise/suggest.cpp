@@ -26,11 +26,64 @@ std::optional<Suggestion> Predicted(const AdviceRequest& request, std::optional<
                     std::move(prediction)};
 }
 
+// Nothing made again, nothing offloaded.
+Config Kept(Config config) {
+  config.recompute = {};
+  config.recompute.runs = {{Recompute::kNone, 0}};
+  config.zero_optimization.offload_optimizer.device = OffloadDevice::kNone;
+  config.zero_optimization.offload_param.device = OffloadDevice::kNone;
+  return config;
+}
+
 void TakeFaster(std::optional<Suggestion>& best, std::optional<Suggestion> other) {
   if (other && (!best || other->step_seconds() < best->step_seconds())) best = std::move(other);
 }
 
 bool Recomputes(const Suggestion& suggestion) { return DescribeRecompute(suggestion.plan) != "nothing"; }
+
+// Offloading leaves room for activations: how much of it costs least is the cluster's business. Of all units, then,
+// where a share can be, of fewer: from a half on by halves of what is left, in the direction that is faster.
+// `to_beat`: without offloading; nullptr: nothing fits so.
+std::optional<Suggestion> FastestOffload(const AdviceRequest& request, Config config, const Suggestion* to_beat) {
+  ZeroConfig& zero = config.zero_optimization;
+  if (zero.offload_optimizer.device == OffloadDevice::kNone) zero.offload_optimizer.device = OffloadDevice::kCpu;
+  const std::optional<Plan> shape = PlanShapeOf(request.job, config);
+  if (!shape) return std::nullopt;
+  const int all = UnitsOfLargestStage(*shape);
+  const auto with = [&](int units) {
+    Config tried = config;
+    if (units < all) tried.zero_optimization.zero_stage = 3;
+    tried.zero_optimization.offload_optimizer.ratio = RatioOfUnits(*shape, units);
+    return Predicted(request, FillRecompute(request.job, tried, request.fill));
+  };
+  const bool in_part = zero.zero_stage == 3 || config.dp_size == 1;
+  // With the least that can be offloaded and all else kept, which may not fit: nothing is faster.
+  Config least = Kept(config);
+  least.zero_optimization.offload_optimizer = zero.offload_optimizer;
+  if (in_part) least.zero_optimization.zero_stage = 3;
+  least.zero_optimization.offload_optimizer.ratio = RatioOfUnits(*shape, in_part ? 1 : all);
+  const std::optional<Plan> bound = PlanShapeOf(request.job, least);
+  if (to_beat != nullptr && bound && Predict(*bound, request.cluster).step_seconds >= to_beat->step_seconds()) {
+    return std::nullopt;
+  }
+  std::optional<Suggestion> best = with(all);
+  if (!in_part) return best;
+  int at = all;
+  for (int step = all / 2; step >= 1; step /= 2) {
+    // Neither all nor a half nor a quarter of it pays: the rest will not.
+    const bool coarse = step < all / 4;
+    if (coarse && to_beat != nullptr && (!best || best->step_seconds() >= to_beat->step_seconds())) break;
+    for (const int units : {at - step, at + step}) {
+      if (units < 1 || units >= all) continue;
+      std::optional<Suggestion> other = with(units);
+      if (!other || (best && other->step_seconds() >= best->step_seconds())) continue;
+      best = std::move(other);
+      at = units;
+      break;
+    }
+  }
+  return best;
+}
 
 // A legal layout on its way through the search: what is known of its step time, and how.
 struct Candidate {
@@ -81,6 +134,7 @@ class Search {
     const std::optional<Plan> plan = PlanShapeOf(request_.job, Kept(ConfigOf(candidate)));
     if (!plan) return;
     ++advice_.legal;
+    advice_.states_too_large += LeastBytes(*plan, /*offloaded=*/false) > request_.fill.limit_bytes;
     const bool offloads = request_.fill.may_offload && plan->zero_stage >= 1;
     if (LeastBytes(*plan, offloads) > request_.fill.limit_bytes) {
       ++advice_.too_large;
@@ -111,15 +165,6 @@ class Search {
     queue_.push(candidate);
   }
 
-  // Nothing made again, nothing offloaded.
-  static Config Kept(Config config) {
-    config.recompute = {};
-    config.recompute.runs = {{Recompute::kNone, 0}};
-    config.zero_optimization.offload_optimizer.device = OffloadDevice::kNone;
-    config.zero_optimization.offload_param.device = OffloadDevice::kNone;
-    return config;
-  }
-
   const AdviceRequest& request_;
   Advice advice_;
   std::vector<Layout> layouts_;
@@ -135,15 +180,10 @@ std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config
   tried.zero_optimization.offload_param.device = OffloadDevice::kNone;
   std::optional<Suggestion> best = Predicted(request, Fill(job, tried, request.fill));
   if (!CanOffloadOptimizer(config, request.fill) || (best && !Recomputes(*best))) return best;
-  // Offloading leaves room for activations: which of the two costs less is the cluster's business.
+  TakeFaster(best, FastestOffload(request, tried, best ? &*best : nullptr));
+  if (best || tried.zero_optimization.zero_stage != 3) return best;
   OffloadOptimizerConfig& offload = tried.zero_optimization.offload_optimizer;
   if (offload.device == OffloadDevice::kNone) offload.device = OffloadDevice::kCpu;
-  for (const double ratio : {1.0, 0.5}) {
-    if (ratio < 1 && tried.zero_optimization.zero_stage != 3) continue;
-    offload.ratio = ratio;
-    TakeFaster(best, Predicted(request, FillRecompute(job, tried, request.fill)));
-  }
-  if (best || tried.zero_optimization.zero_stage != 3) return best;
   offload.ratio = 1;
   tried.zero_optimization.offload_param = config.zero_optimization.offload_param;
   if (tried.zero_optimization.offload_param.device == OffloadDevice::kNone) {
@@ -163,7 +203,9 @@ std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& adv
                                    FormatBytes(request.fill.limit_bytes));
   if (plan.memory.host.total() > 0) memory += fmt::format(", {} on its host", FormatBytes(plan.memory.host.total()));
   memory += fmt::format("; recomputed: {}", DescribeRecompute(plan));
-  if (advice.too_large > 0) memory += fmt::format("; {} of {} layouts do not fit", advice.too_large, advice.legal);
+  if (advice.states_too_large > 0) {
+    memory += fmt::format("; in {} of {} layouts the states alone take more", advice.states_too_large, advice.legal);
+  }
   lines.push_back(memory);
   std::string topology = t.tp_size == 1 ? "no tensor parallelism"
                                         : fmt::format("tensor-parallel groups of {} inside nodes of {}", t.tp_size,

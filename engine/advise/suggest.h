@@ -37,9 +37,9 @@ struct Suggestion {
 struct Advice {
   std::vector<Suggestion> best;  // the fastest first
   // What was looked at: grids of ranks left out because a tensor-parallel group would span nodes; layouts that are
-  // legal; of them those that cannot fit, whatever is made again or offloaded, and those whose parts alone take longer
-  // than the last of `best`.
-  int64_t across_nodes = 0, legal = 0, too_large = 0, slower = 0;
+  // legal; of them those whose states do not fit unless some are offloaded, those that cannot fit at all, and those
+  // whose parts alone take longer than the last of `best`.
+  int64_t across_nodes = 0, legal = 0, states_too_large = 0, too_large = 0, slower = 0;
 };
 
 // Every legal layout (layout.h) is bounded from below: its units' seconds on the cluster, bubble included; then its
@@ -47,8 +47,9 @@ struct Advice {
 // so that the ranking is that of all of them.
 Advice Suggest(const AdviceRequest& request);
 
-// The fastest way to make one layout fit: least recomputation, or offloading instead of it where that is predicted to
-// take less. nullopt: it cannot fit, or be.
+// The fastest way to make one layout fit: least recomputation, or where that is predicted to take less offloading
+// instead of it (at ZeRO 3, and on one data-parallel rank, whose stage says nothing else, of as many units as is
+// fastest). nullopt: it cannot fit, or be.
 std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config& config);
 
 // Four lines, in this order: memory, topology, communication, throughput. `own`: of the user's layout, or null.
