@@ -95,6 +95,10 @@ Planned PlanRequested(const PlanOptions& options) {
     AccountMemory(*planned.stage_1);
   }
   planned.warnings = LayoutNotes(planned.plan, planned.ranks_per_node, RatesOf(planned));
+  if (planned.cluster && !planned.cluster->device.rates.contains(planned.plan.dtypes.compute)) {
+    planned.warnings.push_back(fmt::format("the cluster {} has no rates of {}: those of another type stand in for them",
+                                           planned.cluster->name, Name(planned.plan.dtypes.compute)));
+  }
   planned.advice = Advice(options, planned);
   return planned;
 }

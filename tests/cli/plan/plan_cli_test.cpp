@@ -245,6 +245,12 @@ TEST_F(PlanCommand, ACluster) {
   ExpectContains(Run({Write(kStage3), "--model_name", "gpt-125m"}), "not predicted: name the machine with --cluster");
 }
 
+TEST_F(PlanCommand, RatesThatTheClusterLacksAreNamed) {
+  const std::string config = Write(R"({"train_batch_size": 2})");
+  const std::vector<std::string> words = {config, "--model_name", "gpt-125m", "--cluster", "h200-pair"};
+  ExpectContains(Run(words), "the cluster h200-pair has no rates of fp32");
+}
+
 TEST_F(PlanCommand, GridOfRanks) {
   const std::string config = Write(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8,
       "tensor_parallel": {"tp_size": 2}, "pipeline_parallel": {"pp_size": 2}})");
