@@ -50,8 +50,8 @@ std::vector<std::string> Lines(const std::vector<ResolvedRow>& rows) {
   value_width = std::min<size_t>(value_width, 24);
   std::vector<std::string> lines;
   for (const ResolvedRow& row : rows) {
-    lines.push_back(fmt::format("{:<{}}  {:<{}}  {}{}{}", row.key, key_width, row.value, value_width, row.source,
-                                row.note.empty() ? "" : "; ", row.note));
+    lines.push_back(fmt::format("{:<{}}  {:<{}}  {}", row.key, key_width, row.value, value_width, row.source));
+    if (!row.note.empty()) lines.push_back("  " + row.note);
   }
   return lines;
 }
