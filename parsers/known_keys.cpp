@@ -53,20 +53,31 @@ bool IsOn(const JsonValue& value) {
   return true;
 }
 
-// A section whose table has the switch goes by it alone.
+bool IsDefault(const JsonValue& value, const KnownKey& known);
+
+// A section whose table has the switch goes by it alone; one without goes by what its members say.
 bool IsOn(const JsonValue& value, const KnownKey& known) {
+  if (value.kind != Kind::kObject || known.members.empty()) return IsOn(value);
+  if (known.present_is_on) return true;
   const auto it = std::ranges::find_if(
       known.members, [](const KnownKey& member) { return member.key == "enabled" && member.why.empty(); });
-  if (value.kind != Kind::kObject || it == known.members.end()) return IsOn(value);
-  const JsonMember* enabled = value.Find("enabled");
-  return enabled != nullptr ? IsOn(enabled->value) : it->default_value == "true";
+  if (it != known.members.end()) {
+    const JsonMember* enabled = value.Find("enabled");
+    return enabled != nullptr ? IsOn(enabled->value) : it->default_value == "true";
+  }
+  return std::ranges::any_of(value.members, [&](const JsonMember& member) {
+    const auto entry = std::ranges::find(known.members, member.key, &KnownKey::key);
+    return entry == known.members.end() || !IsDefault(member.value, *entry);
+  });
 }
 
 bool IsDefault(const JsonValue& value, const KnownKey& known) {
   const std::string_view default_value = known.default_value;
   if (value.kind == Kind::kNull || value.IsAuto()) return true;
   if (value.kind == Kind::kObject) return !IsOn(value, known);
-  if (value.kind == Kind::kBool) return (value.boolean ? "true" : "false") == default_value;
+  if (value.kind == Kind::kBool) {
+    return (value.boolean ? "true" : "false") == default_value || (default_value.empty() && !value.boolean);
+  }
   if (value.kind == Kind::kInteger || value.kind == Kind::kNumber) return NumberFromText(default_value) == value.number;
   if (value.kind == Kind::kArray) return value.elements.empty();
   return value.kind == Kind::kText && ToLower(value.text) == ToLower(default_value);

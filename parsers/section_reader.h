@@ -65,6 +65,7 @@ struct KnownKey {
   std::span<const KnownKey> members = {};  // of an object
   std::string_view short_name = {};        // an alias, of which DeepSpeed refuses both at once
   bool nullable = false;                   // null is absent, as it is in every object that DeepSpeed does not check
+  bool present_is_on = false;              // an object has no switch: it is on where it is
   bool required = false;                   // DeepSpeed stops where the section is and the key is not
 };
 inline constexpr auto kNoEffect = KnownKey::Treatment::kNoEffect;

@@ -82,7 +82,8 @@ constexpr KnownKey kKnown[] = {
      .why = "remove it: it updates only a part of the gradient each step",
      .kind = SectionKind::kChecked,
      .members = kZenflow,
-     .nullable = true},
+     .nullable = true,
+     .present_is_on = true},
     {"cpu_offload_use_pin_memory", kNoEffect, "false",
      "DeepSpeed ignores it too; the key is offload_optimizer.pin_memory"},
 };

@@ -218,6 +218,21 @@ TEST(Conformance, EveryVectorMeetsItsExpectation) {
   EXPECT_EQ(54u, numbers.size());
 }
 
+// The whole schema at its defaults: known to the last key, and nothing to say about it.
+TEST(Conformance, DefaultsOfEverySectionPassInSilence) {
+  const ParseResult r = ParseConfigFile(kData / "deepspeed_defaults.json", {}, /*world_size=*/1);
+  EXPECT_EQ("", r.diagnostics.Render());
+  const ParseResult none = ParseConfigText(
+      R"({"train_micro_batch_size_per_gpu":1,"optimizer":{"type":"AdamW"},"scheduler":{"type":"WarmupLR","params":{}}})",
+      "", {}, /*world_size=*/1);
+  // ... and they are the defaults here too.
+  for (const Origin& origin : none.config.origins) {
+    if (!origin.source.starts_with("default")) continue;
+    const bool section = ValueOf(r.config, origin.key) == "no row";  // offload objects, which are there and off
+    EXPECT_EQ(origin.value, ValueOf(r.config, origin.key + (section ? ".device" : ""))) << origin.key;
+  }
+}
+
 // Parsing and planning is what `trireme plan` does before it prints. The bound is for a busy machine with checks
 // switched on: a release build takes below 20 ms.
 TEST(Corpus, ParsesAndPlansInMilliseconds) {

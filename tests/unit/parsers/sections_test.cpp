@@ -265,6 +265,7 @@ TEST(ZeroSection, KeysWithoutEffectAreCheckedAndNamed) {
   EXPECT_FALSE(Contains(Zero("\"stage\":2" + live).diagnostics.Render(), "max_live_parameters"));
   EXPECT_EQ(Keys{"CFG004 zero_optimization.leaf_module.clases"}, ErrorKeys(Zero(R"("leaf_module":{"clases":[]})")));
   EXPECT_EQ(Keys{"CFG009 zero_optimization.zenflow"}, ErrorKeys(Zero(R"("zenflow":{"topk_ratio":0.2})")));
+  EXPECT_EQ(Keys{"CFG009 zero_optimization.zenflow"}, ErrorKeys(Zero(R"("zenflow":{})")));
   EXPECT_EQ(Keys{}, ErrorKeys(Zero(R"("zenflow":null)")));
 }
 
