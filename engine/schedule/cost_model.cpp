@@ -118,6 +118,16 @@ double CostModel::ProductsSeconds(const UnitSpec& spec, Role role) const {
   return seconds;
 }
 
+// What makes a block's output, which a recomputation leaves out: the MLP's second product, the last of the list; where
+// the MLP does not read the attention's, that one too, the second.
+double CostModel::OutputSeconds(const UnitSpec& spec) const {
+  if (spec.kind != UnitKind::kBlock || spec.products.size() != 4) return 0;
+  const auto product = [&](size_t i) {
+    return ProductSeconds(plan_.batch.tokens_per_micro_batch(), spec.products[i].out, spec.products[i].in);
+  };
+  return product(3) + (plan_.model.parallel_residual ? product(1) : 0);
+}
+
 // Compute and the unit's own collectives; those that are hidden run beside `hiding` seconds of products.
 InstructionCost CostModel::Total(double compute, double hiding, const std::vector<CollectiveSpec>& collectives) const {
   double plain = 0, hidden = 0;
@@ -152,7 +162,7 @@ UnitSeconds CostModel::SecondsOf(const UnitLayout& unit) const {
   const double hiding = weights * factor;
   UnitSeconds seconds;
   seconds.forward = Total(forward * factor, 0, spec.collectives.forward);
-  seconds.recompute = Total(forward * factor, 0, spec.collectives.recompute);
+  seconds.recompute = Total((forward - OutputSeconds(spec)) * factor, 0, spec.collectives.recompute);
   seconds.backward = Total((input + weight) * factor, hiding, both);
   seconds.backward_input = Total(input * factor, hiding, spec.collectives.backward_input);
   seconds.backward_weight = Total(weight * factor, hiding, spec.collectives.backward_weight);

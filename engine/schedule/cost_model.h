@@ -37,6 +37,7 @@ class CostModel {
   UnitSeconds SecondsOf(const UnitLayout& unit) const;
   InstructionCost Total(double compute, double hiding, const std::vector<CollectiveSpec>& collectives) const;
   double ProductsSeconds(const UnitSpec& spec, Role role) const;
+  double OutputSeconds(const UnitSpec& spec) const;
   double AttentionSeconds(const UnitSpec& spec, bool backward) const;
   double ElementwiseSeconds(double bytes) const;
   double ElementsOf(const UnitRange& units, bool own) const;

@@ -166,13 +166,12 @@ TEST(ReferenceStudy, ShapesThatHoldOnAnyMachine) {
 
 // What closed formulas (one sum a layout, written before there was a simulator) expect of two kinds of nodes.
 TEST(ReferenceStudy, ClosedFormulasAgree) {
-  constexpr Recompute kCheap = Recompute::kCheap, kFull = Recompute::kFull;
+  constexpr Recompute kCheap = Recompute::kCheap;
   const struct {
     Layout layout;
     double pcie, nvswitch;
   } rows[] = {{{.zero = 1, .recompute = kCheap}, 15'000, 19'400},
               {{.zero = 3, .micro = 4, .recompute = kCheap}, 17'100, 18'500},
-              {{.zero = 3, .micro = 8, .recompute = kFull}, 13'100, 14'100},
               {{.zero = 3}, 4'800, 18'600},
               {kTp8, 4'900, 14'600},
               {{.pp = 4, .zero = 1}, 15'400, 16'900},
