@@ -9,12 +9,12 @@ Sizes SizesOf(at::Device device, bool quick) {
     sizes.tokens = {1024, 2048, 4096, 8192, 16384};
     sizes.hidden = {1024, 2048, 2560, 4096, 5120};
     sizes.vocabulary = 50304;
-    sizes.attention_batch = 2;
+    sizes.attention_batch = 4;
     sizes.sequence = 2048;
     sizes.elementwise_tokens = 8192;
     sizes.elementwise_hidden = 4096;
     sizes.head_size = 128;
-    sizes.attention_hidden = 2048;
+    sizes.attention_hidden = 4096;
     sizes.wide_elements = int64_t{1} << 28;
     sizes.link_bytes = {64 << 10, 1 << 20, 16 << 20, 128 << 20};
     sizes.disk_bytes = int64_t{1} << 30;
@@ -49,7 +49,7 @@ Sizes SizesOf(at::Device device, bool quick) {
     sizes.fit_micro_batch = 2;
     sizes.fit_accumulation = 4;
     sizes.fit_steps = 12;
-    sizes.effort = {.seconds = 0.1, .least_samples = 7};
+    sizes.effort = {.seconds = 0.05, .least_samples = 7};
   }
   if (!quick) return sizes;
   sizes.tokens = {sizes.tokens.front()};
@@ -58,7 +58,8 @@ Sizes SizesOf(at::Device device, bool quick) {
   sizes.link_bytes = {4 << 10, 256 << 10};
   sizes.disk_bytes = int64_t{4} << 20;
   sizes.fit_layers = 2;
-  sizes.fit_hidden = sizes.attention_hidden;
+  sizes.fit_hidden = sizes.fit_hidden / 2;
+  sizes.fit_heads = sizes.fit_heads / 2;
   sizes.fit_steps = 3;
   sizes.effort = {.seconds = 2e-3, .least_samples = 3};
   return sizes;
