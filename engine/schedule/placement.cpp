@@ -102,8 +102,13 @@ Placement::Placement(const Plan& plan, const Cluster& cluster) : plan_(plan), cl
                 cluster.name, "describe the link, or ask for fewer ranks or nodes");
   }
   // Processes carry each other's data by themselves: where they are more than the cores, they take turns at that too.
+  // What tensor parallelism sends is a part of compute instructions, and the simulator has pipeline ranks share those.
   if (cluster.device.kind == DeviceKind::kCpu && cluster.host.cores > 0) {
-    turns_ = std::max(1.0, static_cast<double>(ranks_per_node_) / static_cast<double>(cluster.host.cores));
+    const auto turns = [&](int64_t ranks) {
+      return std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cluster.host.cores));
+    };
+    turns_ = turns(ranks_per_node_);
+    tp_turns_ = turns(std::min<int64_t>(ranks_per_node_, world / plan.topology.pp_size));
   }
   for (const Group group : {Group::kDp, Group::kTp, Group::kTie, Group::kWorld}) {
     shapes_[group] = {SpreadOf(plan, ranks_per_node_, group), ArePairs(group)};
@@ -133,7 +138,8 @@ double Placement::Seconds(Group group, Collective collective, double bytes) cons
   const int64_t ranks = shape.spread.ranks, part = shape.spread.on_a_node;
   if (ranks == 1) return 0;
   const LinkRate& inside = RateOf(shape.pairs ? *cluster_.pair_link : cluster_.node_link, collective);
-  if (part == ranks) return turns_ * trireme::Seconds(inside, SentBytes(collective, bytes, ranks), ranks);
+  const double turns = group == Group::kTp ? tp_turns_ : turns_;
+  if (part == ranks) return turns * trireme::Seconds(inside, SentBytes(collective, bytes, ranks), ranks);
   // The node's ports are shared by all its ranks, so by as many groups as it has parts of.
   const LinkRate port = RateOf(cluster_.network.port, collective);
   const auto on_node = static_cast<double>(ranks_per_node_);

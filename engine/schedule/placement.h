@@ -52,7 +52,8 @@ class Placement {
     bool pairs = false;
   };
   std::map<Group, Shape> shapes_;
-  double turns_ = 1;  // of processes on the CPU: by how much they slow each other's transfers
+  // Of processes on the CPU: by how much they slow each other's transfers.
+  double turns_ = 1, tp_turns_ = 1;
 };
 
 }  // namespace trireme

@@ -36,7 +36,7 @@ measured() { # NAME RANKS: mean seconds of a step after the first few
 }
 
 predicted() { # NAME RANKS
-  "$bin/trireme" plan "$work/$1.json" "${model[@]}" --num_gpus "$2" --cluster "$cluster" --json |
+  "$bin/trireme" plan "$work/$1.json" "${model[@]}" --num_gpus "$2" --cluster "$cluster" --json 2>/dev/null |
     sed -nE 's/.*"step_seconds": ?([-0-9.e+]+).*/\1/p' | head -n 1
 }
 
