@@ -18,10 +18,12 @@ int RunPlan(Arguments arguments) {
   }
   const Planned planned = PlanRequested(options);
   const std::optional<Verdict> verdict = VerdictOf(options, planned);
-  bool fine = !verdict || verdict->fits;
+  const bool fits = !verdict || verdict->fits;
+  const Proposals proposals = Propose(options, planned, verdict ? verdict->device_bytes : 0, fits, arguments);
+  const int code = (proposals.suggested ? proposals.found() : fits) ? 0 : ExitCode(ErrorCode::kCheckFailed);
   if (options.json) {
-    fmt::print("{}", PlanJson(planned, verdict));
-    return fine ? 0 : ExitCode(ErrorCode::kCheckFailed);
+    fmt::print("{}", PlanJson(planned, verdict, proposals));
+    return code;
   }
   PrintLayout(planned);
   PrintResolved(planned.config, options.resolved);
@@ -31,10 +33,8 @@ int RunPlan(Arguments arguments) {
   for (const std::string& note : planned.warnings) Line("warning", note);
   for (const std::string& text : planned.advice) Line("advice", text);
   if (verdict) PrintVerdict(planned, *verdict);
-  const PlanAdvice advice{options, planned, verdict ? verdict->device_bytes : 0, arguments};
-  if (!fine) PrintChanges(advice);
-  if (!options.suggest.empty()) fine = PrintSuggestion(advice);
-  return fine ? 0 : ExitCode(ErrorCode::kCheckFailed);
+  PrintProposals(options, planned, proposals);
+  return code;
 }
 
 }  // namespace trireme::cli

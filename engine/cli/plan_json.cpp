@@ -4,6 +4,7 @@
 #include "engine/base/version.h"
 #include "engine/cli/plan_text.h"
 #include "engine/schedule/placement.h"
+#include "parsers/layout_text.h"
 
 namespace trireme::cli {
 namespace {
@@ -142,9 +143,46 @@ Json VerdictJson(const Verdict& v) {
           {"needed_host_bytes", static_cast<int64_t>(v.needed_host_bytes)}};
 }
 
+Json ChangesJson(const std::vector<Change>& changes) {
+  Json out = Json::array();
+  for (const Change& change : changes) {
+    Json keys = Json::object();
+    for (const auto& [key, value] : change.keys) keys[key] = value;
+    out.push_back({{"what", change.what},
+                   {"with", keys},
+                   {"needed_bytes", change.plan.memory.total()},
+                   {"step_ratio", change.step_ratio ? Json(*change.step_ratio) : Json(nullptr)}});
+  }
+  return out;
+}
+
+Json SuggestedJson(const Proposals& proposals) {
+  const Advice& advice = *proposals.suggested;
+  Json layouts = Json::array();
+  for (const Suggestion& s : advice.best) {
+    layouts.push_back({{"layout", Describe(s.layout, s.plan)},
+                       {"tensor", s.layout.tp},
+                       {"pipeline", s.layout.pp},
+                       {"data", s.plan.topology.dp_size},
+                       {"virtual_stages", s.layout.virtual_stages},
+                       {"sequence_parallel", s.layout.sequence_parallel},
+                       {"zero_stage", s.layout.zero_stage},
+                       {"micro_batch_size", s.layout.micro_batch},
+                       {"micro_batches", s.plan.batch.num_micro_batches},
+                       {"recompute", RecomputeText(s.layout.recompute.runs)},
+                       {"offload_ratio", s.layout.offload_ratio()},
+                       {"needed_bytes", s.plan.memory.total()},
+                       {"step_seconds", s.step_seconds()},
+                       {"tokens_per_second", s.prediction.tokens_per_second},
+                       {"exposed_share", s.prediction.exposed_share},
+                       {"bubble", s.prediction.bubble}});
+  }
+  return {{"layouts", layouts}, {"reasons", proposals.reasons}, {"legal", advice.legal}};
+}
+
 }  // namespace
 
-std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdict) {
+std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdict, const Proposals& proposals) {
   Json out;
   out["schema"] = 1;
   out["version"] = std::string(Version());
@@ -158,6 +196,8 @@ std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdi
   out["warnings"] = planned.warnings;
   out["advice"] = planned.advice;
   out["verdict"] = verdict ? VerdictJson(*verdict) : Json(nullptr);
+  out["would_fit"] = proposals.changes ? ChangesJson(*proposals.changes) : Json(nullptr);
+  out["suggested"] = proposals.suggested ? SuggestedJson(proposals) : Json(nullptr);
   return out.dump(2) + "\n";
 }
 

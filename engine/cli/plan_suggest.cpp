@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/advise/changes.h"
-#include "engine/advise/suggest.h"
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
@@ -22,17 +20,24 @@ constexpr size_t kChangesShown = 2, kLayoutsShown = 5;
 // Of a host's memory, what ranks may take for what is offloaded.
 constexpr double kHostShare = 0.9;
 
+struct Asked {
+  const PlanOptions& options;
+  const Planned& planned;
+  double device_bytes;
+  Arguments arguments;
+};
+
 Job JobOf(const Planned& planned) { return {planned.config, planned.model, planned.inputs}; }
 
-FillOptions FillOf(const PlanAdvice& advice) {
+FillOptions FillOf(const Asked& asked) {
   FillOptions fill;
-  fill.limit_bytes = MemoryLimit(advice.memory_bytes);
-  const std::optional<Cluster>& cluster = advice.planned.cluster;
+  fill.limit_bytes = MemoryLimit(asked.device_bytes);
+  const std::optional<Cluster>& cluster = asked.planned.cluster;
   if (!cluster) return fill;
   fill.may_offload = cluster->device.kind == DeviceKind::kCuda;
   if (cluster->host.memory_bytes > 0) {
     fill.host_limit_bytes = static_cast<int64_t>(kHostShare * static_cast<double>(cluster->host.memory_bytes) /
-                                                 static_cast<double>(advice.planned.ranks_per_node));
+                                                 static_cast<double>(asked.planned.ranks_per_node));
   }
   return fill;
 }
@@ -64,9 +69,9 @@ std::string NameOf(std::string word) {
 }
 
 // The command again: with another config, and then without the flags of a layout.
-std::string CommandFor(const PlanAdvice& advice, const std::string& config, bool without_layout) {
+std::string CommandFor(const Asked& asked, const std::string& config, bool without_layout) {
   std::string text = "trireme plan " + config;
-  Arguments words = advice.arguments;
+  Arguments words = asked.arguments;
   for (size_t i = 0; i < words.size();) {
     const std::string name = NameOf(words[i]);
     size_t end = i + 1;
@@ -76,7 +81,7 @@ std::string CommandFor(const PlanAdvice& advice, const std::string& config, bool
     const bool layout = std::ranges::find(kLayoutFlags, name) != std::end(kLayoutFlags) || name == "sequence-parallel";
     const bool drops = name == "suggest" || (without_layout && layout);
     for (size_t word = i; word < end; ++word) {
-      const bool names_config = words[word] == advice.options.deepspeed_config || name == "deepspeed-config";
+      const bool names_config = words[word] == asked.options.deepspeed_config || name == "deepspeed-config";
       if (!drops && !names_config) text += " " + words[word];
     }
     i = end;
@@ -84,67 +89,92 @@ std::string CommandFor(const PlanAdvice& advice, const std::string& config, bool
   return text;
 }
 
-}  // namespace
-
-void PrintChanges(const PlanAdvice& advice) {
-  const Planned& planned = advice.planned;
-  FillOptions fill = FillOf(advice);
-  fill.limit_bytes = MemoryLimit(advice.memory_bytes, 1);  // as the verdict has it
-  const std::vector<Change> changes = CheapestChanges(JobOf(planned), fill, planned.ranks_per_node,
-                                                      planned.cluster ? &*planned.cluster : nullptr, kChangesShown);
-  if (changes.empty()) {
-    Line("", "no single change of the layout makes it fit: use more ranks, or let --suggest look for another layout");
-    return;
-  }
-  const std::string command = CommandFor(advice, advice.options.deepspeed_config, /*without_layout=*/false);
-  for (const Change& change : changes) {
-    std::string text = fmt::format("would fit: {}: {}", change.what, FormatBytes(change.plan.memory.total()));
-    if (change.step_ratio) text += fmt::format(", {:.2f} x the step time", *change.step_ratio);
-    Line("", text);
-    Line("", fmt::format("  check: {} {}", command, WithFlags(change)));
-  }
+std::vector<Change> ChangesThatFit(const Asked& asked) {
+  FillOptions fill = FillOf(asked);
+  fill.limit_bytes = MemoryLimit(asked.device_bytes, 1);  // as the verdict has it
+  const Planned& planned = asked.planned;
+  return CheapestChanges(JobOf(planned), fill, planned.ranks_per_node, planned.cluster ? &*planned.cluster : nullptr,
+                         kChangesShown);
 }
 
-bool PrintSuggestion(const PlanAdvice& advice) {
-  const Planned& planned = advice.planned;
-  if (advice.memory_bytes <= 0) {
+// Looks for layouts, and writes the first.
+void SuggestInto(const Asked& asked, Proposals& proposals) {
+  const Planned& planned = asked.planned;
+  const PlanOptions& options = asked.options;
+  if (asked.device_bytes <= 0) {
     throw Error(ErrorCode::kUsage, "USE003",
                 fmt::format("the memory of a device of {} is not known", planned.cluster->name), "--suggest",
                 "give it with --gpu-memory-gib");
   }
-  const auto text_of = [&, text = ConfigText(advice.options)](const Config& config) {
-    return WithLayoutKeys(text, advice.options.deepspeed_config, planned.config, config);
+  const auto text_of = [&, text = ConfigText(options)](const Config& config) {
+    return WithLayoutKeys(text, options.deepspeed_config, planned.config, config);
   };
-  const auto loads = [&](const Config& config) {
-    const TrainFlags flags = WithoutLayout(advice.options.fill);
-    return !ParseConfigText(text_of(config), advice.options.suggest, flags, planned.inputs.world_size,
+  const auto loads = [&, flags = WithoutLayout(options.fill)](const Config& config) {
+    return !ParseConfigText(text_of(config), options.suggest, flags, planned.inputs.world_size,
                             planned.model.hidden_size)
                 .diagnostics.HasErrors();
   };
   const AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node,
-                              FillOf(advice), kLayoutsShown,    loads};
-  const Advice found = Suggest(request);
-  if (found.best.empty()) {
-    Line("suggest", fmt::format("none of {} layouts fits: use more ranks, or a smaller model", found.legal));
-    return false;
+                              FillOf(asked),  kLayoutsShown,    loads};
+  proposals.suggested = Suggest(request);
+  if (!proposals.found()) return;
+  const Suggestion& winner = proposals.suggested->best.front();
+  proposals.reasons = Reasons(request, *proposals.suggested, winner);
+  WriteFileDurably(options.suggest, text_of(winner.config), ErrorCode::kConfig);
+  proposals.check_suggested = CommandFor(asked, options.suggest, /*without_layout=*/true);
+}
+
+void PrintChanges(const Proposals& proposals) {
+  if (proposals.changes->empty()) {
+    Line("", "no single change of the layout makes it fit: use more ranks, or let --suggest look for another layout");
   }
-  for (size_t i = 0; i < found.best.size(); ++i) {
-    const Suggestion& s = found.best[i];
+  for (const Change& change : *proposals.changes) {
+    std::string text = fmt::format("would fit: {}: {}", change.what, FormatBytes(change.plan.memory.total()));
+    if (change.step_ratio) text += fmt::format(", {:.2f} x the step time", *change.step_ratio);
+    Line("", text);
+    Line("", fmt::format("  check: {} {}", proposals.check_change, WithFlags(change)));
+  }
+}
+
+void PrintSuggested(const PlanOptions& options, const Planned& planned, const Proposals& proposals) {
+  const std::vector<Suggestion>& best = proposals.suggested->best;
+  if (best.empty()) {
+    return Line("suggest",
+                fmt::format("none of {} layouts fits: use more ranks, or a smaller model", proposals.suggested->legal));
+  }
+  for (size_t i = 0; i < best.size(); ++i) {
+    const Suggestion& s = best[i];
     Line(i == 0 ? "suggest" : "",
          fmt::format("{}. {}: {:.4g} s a step, {} tokens/s, {}", i + 1, Describe(s.layout, s.plan), s.step_seconds(),
                      FormatCount(static_cast<int64_t>(s.prediction.tokens_per_second)),
                      FormatBytes(s.plan.memory.total())));
   }
-  const Suggestion& winner = found.best.front();
   static constexpr std::string_view kTitles[] = {"memory", "topology", "communication", "throughput"};
-  const std::vector<std::string> reasons = Reasons(request, found, winner);
-  for (size_t i = 0; i < reasons.size(); ++i) Line("", fmt::format("   {:<14} {}", kTitles[i], reasons[i]));
+  for (size_t i = 0; i < proposals.reasons.size(); ++i) {
+    Line("", fmt::format("   {:<14} {}", kTitles[i], proposals.reasons[i]));
+  }
   Line("", fmt::format("   this config's layout: {:.2f} x the first one's step time",
-                       planned.prediction->step_seconds / winner.step_seconds()));
-  WriteFileDurably(advice.options.suggest, text_of(winner.config), ErrorCode::kConfig);
-  Line("", fmt::format("written to {}; check: {}", advice.options.suggest,
-                       CommandFor(advice, advice.options.suggest, /*without_layout=*/true)));
-  return true;
+                       planned.prediction->step_seconds / best.front().step_seconds()));
+  Line("", fmt::format("written to {}; check: {}", options.suggest, proposals.check_suggested));
+}
+
+}  // namespace
+
+Proposals Propose(const PlanOptions& options, const Planned& planned, double device_bytes, bool fits,
+                  Arguments arguments) {
+  const Asked asked{options, planned, device_bytes, arguments};
+  Proposals proposals;
+  if (!fits) {
+    proposals.changes = ChangesThatFit(asked);
+    proposals.check_change = CommandFor(asked, options.deepspeed_config, /*without_layout=*/false);
+  }
+  if (!options.suggest.empty()) SuggestInto(asked, proposals);
+  return proposals;
+}
+
+void PrintProposals(const PlanOptions& options, const Planned& planned, const Proposals& proposals) {
+  if (proposals.changes) PrintChanges(proposals);
+  if (proposals.suggested) PrintSuggested(options, planned, proposals);
 }
 
 }  // namespace trireme::cli

@@ -1,21 +1,34 @@
 // Other layouts than the one that `plan` was asked about: what would fit, and what would be fastest.
+//   const Proposals proposals = Propose(options, planned, bytes, fits, arguments);  // --suggest: writes its file
 #pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/advise/changes.h"
+#include "engine/advise/suggest.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/plan_request.h"
 
 namespace trireme::cli {
 
-struct PlanAdvice {
-  const PlanOptions& options;
-  const Planned& planned;
-  double memory_bytes = 0;  // of a device; 0: not known
-  Arguments arguments;      // of the command, for the commands that check what is proposed
+struct Proposals {
+  // Of a layout that does not fit: the two cheapest changes that would, and the command that checks them once their
+  // flags (WithFlags) follow it. nullopt: it fits, or no memory is known.
+  std::optional<std::vector<Change>> changes;
+  std::string check_change;
+  // --suggest: the layouts that fit, the fastest first, why the first is (Reasons), and the command that checks its
+  // file.
+  std::optional<Advice> suggested;
+  std::vector<std::string> reasons;
+  std::string check_suggested;
+  bool found() const { return suggested && !suggested->best.empty(); }
 };
 
-// The two cheapest changes of a layout that does not fit, each with the command that checks it.
-void PrintChanges(const PlanAdvice& advice);
+// `device_bytes`: what a device has, 0 where it is not known. Writes the file that --suggest names, if a layout fits.
+Proposals Propose(const PlanOptions& options, const Planned& planned, double device_bytes, bool fits,
+                  Arguments arguments);
 
-// --suggest: the layouts that fit, the fastest first, with the reasons; writes the first. False: none fits.
-bool PrintSuggestion(const PlanAdvice& advice);
+void PrintProposals(const PlanOptions& options, const Planned& planned, const Proposals& proposals);
 
 }  // namespace trireme::cli

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cli/plan_request.h"
+#include "engine/cli/plan_suggest.h"
 
 namespace trireme::cli {
 
@@ -27,6 +28,6 @@ void PrintTraffic(const Planned& planned);
 void PrintPrediction(const Planned& planned);
 
 // plan_json.cpp: all of it as one JSON object (docs/plan.md has its keys).
-std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdict);
+std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdict, const Proposals& proposals);
 
 }  // namespace trireme::cli

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string>
+#include <utility>
 
 #include "engine/advise/layout.h"
 #include "engine/base/bytes.h"
 #include "engine/base/log.h"
+#include "parsers/layout_text.h"
 
 namespace trireme {
 namespace {
@@ -22,6 +25,23 @@ int64_t SmallestOf(int64_t mine, RankWorld& world) {
   return smallest;
 }
 
+// What the table of resolved values says of the keys that were chosen.
+void RecordChoice(Config& config) {
+  const ZeroConfig& zero = config.zero_optimization;
+  const bool offloads = zero.offload_optimizer.device != OffloadDevice::kNone;
+  const std::pair<std::string, std::string> chosen[] = {
+      {"trireme.recompute", RecomputeText(config.recompute.runs)},
+      {"zero_optimization.offload_optimizer.ratio", offloads ? fmt::format("{}", zero.offload_optimizer.ratio) : "0"},
+      {"zero_optimization.stage3_prefetch_bucket_size", std::to_string(zero.stage3_prefetch_bucket_size)}};
+  for (const auto& [key, value] : chosen) {
+    const auto row = std::ranges::find(config.origins, key, &Origin::key);
+    if (row != config.origins.end() && row->value != value) {
+      row->value = value;
+      row->source = "trireme.fill";
+    }
+  }
+}
+
 }  // namespace
 
 Config FillLayout(const Config& config, const ModelSpec& model, const PlanInputs& inputs, FillOptions options,
@@ -31,6 +51,7 @@ Config FillLayout(const Config& config, const ModelSpec& model, const PlanInputs
   const Job job{config, model, inputs};
   std::optional<Filled> filled = Fill(job, config, options);
   if (!filled) return config;  // MakePlan says why it is no layout
+  RecordChoice(filled->config);
   if (world.rank != 0) return std::move(filled->config);
   const ZeroConfig& zero = filled->config.zero_optimization;
   const bool offloads = zero.offload_optimizer.device != OffloadDevice::kNone;

@@ -171,6 +171,12 @@ TEST_F(PlanCommand, WhatIsProposedFitsWhenItIsAskedFor) {
   const std::string written(std::istreambuf_iterator<char>(in), {});
   ExpectContains(written, "\"train_batch_size\": 64");
   ExpectContains(written, "\"lr\": 3e-5");
+  asks.push_back("--json");
+  const std::string json = Run(asks);
+  EXPECT_EQ(code_, 0);
+  for (const char* part : {"\"would_fit\": [", "\"step_ratio\": ", "\"suggested\": {", "\"micro_batches\": "}) {
+    ExpectContains(json, part);
+  }
   EXPECT_THROW(Run({config, "--model_name", "gpt-13b", "--suggest", best}), Error) << "no cluster";
 }
 

@@ -160,7 +160,7 @@ TEST(Fill, ChangesNoBit) {
       return PlanOf(job, config)->memory.total();
     };
     const int64_t least = bytes(Recompute::kFull), most = bytes(Recompute::kNone);
-    for (const int64_t limit : {(least + most) / 2, least - 1}) {
+    for (const int64_t limit : {(least + most) / 2, least - least / 10}) {
       const bool offloads = limit < least;
       if (offloads && run.zero_stage == 0) continue;
       const Filled filled = *Fill(job, job.config, {.limit_bytes = limit});
