@@ -9,7 +9,7 @@
 
 namespace trireme {
 
-// What is known before: each number with the words that say where it came from ("ds.json:3", "--micro-batch-size").
+// What is known before: each number with the words that say where it came from ("line 3", "--micro-batch-size").
 struct BatchInput {
   std::optional<int64_t> train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps;
   std::string batch_source, micro_source, accumulation_source;

@@ -28,6 +28,12 @@ struct Grid {
   std::string Text() const { return fmt::format("tp {} x pp {}{}", tp, pp, sp > 1 ? fmt::format(" x sp {}", sp) : ""); }
 };
 
+// For messages that begin with the file's name: "line 3", "--lr".
+std::string ShortSourceOf(const Config& config, std::string_view key, const std::string& file) {
+  const std::string source = SourceOf(config, key);
+  return source.starts_with(file + ":") ? "line " + source.substr(file.size() + 1) : source;
+}
+
 // Ranks = dp x tp x pp. False if that has no whole solution.
 bool CheckWorld(SectionReader& root, const Grid& grid, Config& config) {
   const int64_t model_parallel = grid.model_parallel();
@@ -76,12 +82,13 @@ void TellGrid(SectionReader& root, const Config& config) {
 
 void ResolveTriangle(SectionReader& root, const WrittenBatch& written, const Grid& grid, Config& config) {
   if (written.wrong) return;
+  const std::string file = root.Here().file;
   BatchInput in{written.train_batch_size,
                 written.train_micro_batch_size_per_gpu,
                 written.gradient_accumulation_steps,
-                SourceOf(config, "train_batch_size"),
-                SourceOf(config, "train_micro_batch_size_per_gpu"),
-                SourceOf(config, "gradient_accumulation_steps"),
+                ShortSourceOf(config, "train_batch_size", file),
+                ShortSourceOf(config, "train_micro_batch_size_per_gpu", file),
+                ShortSourceOf(config, "gradient_accumulation_steps", file),
                 config.world_size,
                 grid.tp,
                 grid.pp,
@@ -137,7 +144,8 @@ void CheckOnePrecision(SectionReader& root, const Config& config) {
   if (config.fp16.enabled && config.bf16.enabled) {
     root.diagnostics().Error("CFG030", root.At("fp16"), "fp16.enabled",
                              fmt::format("fp16.enabled ({}) and bf16.enabled ({}) are both true",
-                                         SourceOf(config, "fp16.enabled"), SourceOf(config, "bf16.enabled")),
+                                         ShortSourceOf(config, "fp16.enabled", root.Here().file),
+                                         ShortSourceOf(config, "bf16.enabled", root.Here().file)),
                              "switch one of them off; bf16 needs no loss scale");
   }
   if (config.fp64 && (config.fp16.enabled || config.bf16.enabled)) {

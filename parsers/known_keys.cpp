@@ -83,6 +83,18 @@ bool IsDefault(const JsonValue& value, const KnownKey& known) {
   return value.kind == Kind::kText && ToLower(value.text) == ToLower(default_value);
 }
 
+// The words of a refusal: of a section with the switches that are on.
+std::string WhatIsOn(const JsonValue& value, const std::string& path) {
+  if (value.kind != Kind::kObject) {
+    return fmt::format("DeepSpeed knows this key, but {} is not supported here", Describe(value));
+  }
+  int total = 0;
+  std::vector<std::string> on;
+  FindEnabled(value, path, total, on);
+  return fmt::format("DeepSpeed knows this section; it is on{}, and not supported here",
+                     on.empty() ? "" : " (" + Join(on, ", ") + ")");
+}
+
 enum class KnownType : uint8_t { kAny, kBool, kInteger, kNumber, kText, kObject };
 
 KnownType TypeOf(const KnownKey& known) {
@@ -150,23 +162,12 @@ bool SectionReader::IsValid(const JsonMember& member, const KnownKey& known) {
 
 void SectionReader::ReportKnown(const JsonMember& member, const KnownKey& known,
                                 std::vector<WithoutEffect>& without_effect) {
-  if (!IsValid(member, known)) return;
-  const bool on = known.default_value == "true" || IsOn(member.value, known);
-  if (IsDefault(member.value, known)) return;
+  if (!IsValid(member, known) || IsDefault(member.value, known)) return;
   if (known.treatment == kNoEffect) {
     if (!known.why.empty()) without_effect.push_back({&known, &member});
-  } else if (on) {
-    int total = 0;
-    std::vector<std::string> switches;
-    FindEnabled(member.value, Path(member.key), total, switches);
-    const bool section = member.value.kind == Kind::kObject;
-    diagnostics().Error(
-        "CFG009", At(member.key), Path(member.key),
-        !section ? fmt::format("DeepSpeed knows this key, but {} is not supported here", Describe(member.value))
-        : switches.empty()
-            ? "DeepSpeed knows this section; it is on, and not supported here"
-            : fmt::format("DeepSpeed knows this section; it is on ({}), and not supported here", Join(switches, ", ")),
-        std::string(known.why));
+  } else if (known.default_value == "true" || IsOn(member.value, known)) {
+    diagnostics().Error("CFG009", At(member.key), Path(member.key), WhatIsOn(member.value, Path(member.key)),
+                        std::string(known.why));
   }
 }
 

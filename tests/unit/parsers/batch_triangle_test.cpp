@@ -98,7 +98,7 @@ TEST(BatchTriangle, CFG_01_NamesEveryNumberItsSourceAndTheNearestSettings) {
   const ParseResult r = Parse("{\"train_batch_size\":8,\n\"train_micro_batch_size_per_gpu\":2}", 2, flags);
   ASSERT_EQ(1u, Errors(r).size());
   EXPECT_EQ(
-      "error CFG020: ds.json:1:2: train_batch_size: 8 (ds.json:1) != 2 (micro, ds.json:2) x 1 (accumulation, "
+      "error CFG020: ds.json:1:2: train_batch_size: 8 (line 1) != 2 (micro, line 2) x 1 (accumulation, "
       "--gradient-accumulation-steps) x 2 (dp = ranks) = 4\n"
       "  fix: set gradient_accumulation_steps to 2, or train_micro_batch_size_per_gpu to 4, or train_batch_size to "
       "4, or run 4 ranks",

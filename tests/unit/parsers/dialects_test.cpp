@@ -30,9 +30,8 @@ TEST(Contradictions, BatchOf4096OverTwoReplicasIsExplained) {
 })",
                               16);
   ASSERT_EQ(Keys{"CFG020 train_batch_size"}, ErrorKeys(r)) << r.diagnostics.Render();
-  EXPECT_EQ(
-      "4096 (ds.json:2) != 16 (micro, ds.json:3) x 4 (accumulation, ds.json:4) x 2 (dp = world 16 / tp 4 / pp 2) = 128",
-      Errors(r)[0].what);
+  EXPECT_EQ("4096 (line 2) != 16 (micro, line 3) x 4 (accumulation, line 4) x 2 (dp = world 16 / tp 4 / pp 2) = 128",
+            Errors(r)[0].what);
   EXPECT_EQ(
       "set gradient_accumulation_steps to 128, or train_micro_batch_size_per_gpu to 512, or train_batch_size to 128, "
       "or "
