@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -233,8 +233,8 @@ TEST(Conformance, DefaultsOfEverySectionPassInSilence) {
   }
 }
 
-// Parsing and planning is what `trireme plan` does before it prints. The bound is for a busy machine with checks
-// switched on: a release build takes below 20 ms.
+// Parsing and planning is what `trireme plan` does before it prints. Time of the processor, which other programs do not
+// lengthen: half a millisecond at most in a release build.
 TEST(Corpus, ParsesAndPlansInMilliseconds) {
   Diagnostics of_model;
   ModelFlags flags;
@@ -245,7 +245,7 @@ TEST(Corpus, ParsesAndPlansInMilliseconds) {
   for (const Row& row : Rows("corpus")) {
     const std::string text = TextOf(kData / "corpus" / row.name);
     const TrainFlags fill = Fill(text);
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();
     const ParseResult r = ParseConfigText(text, row.name, fill, row.ranks, model.hidden_size);
     if (!r.diagnostics.HasErrors()) {
       PlanInputs inputs;
@@ -253,12 +253,12 @@ TEST(Corpus, ParsesAndPlansInMilliseconds) {
       inputs.sequence_length = 1024;
       EXPECT_GT(MakePlan(r.config, model, inputs).units.size(), 2u) << row.name;
     }
-    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    const double ms = 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     if (ms > slowest_ms) slowest_ms = ms, slowest = row.name;
   }
   RecordProperty("slowest_ms", std::to_string(slowest_ms));
   RecordProperty("slowest", slowest);
-  EXPECT_LT(slowest_ms, 500) << slowest;
+  EXPECT_LT(slowest_ms, 20) << slowest;
 }
 
 }  // namespace
