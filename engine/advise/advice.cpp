@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-constexpr double kWorthSaying = 0.98;  // of a step
+constexpr double kWorthSaying = 0.95;  // of a step
 
 double Percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 

@@ -63,7 +63,7 @@ TEST(AdviceOn, PRF_01_Stage3OverPcieWaitsForWeights) {
   for (layout.zero_stage = 0; layout.zero_stage < 3; ++layout.zero_stage) {
     if (!Contains(advice[0], "stage " + std::to_string(layout.zero_stage) + " fits")) continue;
     const Plan lower = *PlanOf(asked.job, WithLayout(asked.job.config, layout));
-    EXPECT_LT(Predict(lower, asked.cluster).step_seconds, 0.98 * asked.prediction->step_seconds);
+    EXPECT_LT(Predict(lower, asked.cluster).step_seconds, 0.95 * asked.prediction->step_seconds);
   }
   // What the lower stages do not fit is left alone.
   EXPECT_TRUE(asked.Advice(1.2).empty()) << asked.Advice(1.2)[0];
