@@ -138,9 +138,11 @@ FillOptions MemoryWatch::ToFill() const {
   const double host = share_of(room.host.limit, room.ranks_per_node);
   if (room.device_limit > 0) {
     fill.limit_bytes = static_cast<int64_t>(kTightShare * static_cast<double>(room.device_limit));
-  } else if (room.device_bytes > 0) {
-    const int64_t devices = room.shared_devices > 0 ? room.shared_devices : room.ranks_per_node;
-    fill.limit_bytes = MemoryLimit(share_of(room.device_bytes, (room.ranks_per_node + devices - 1) / devices));
+  } else if (room.shared_devices > 0) {
+    const int64_t ranks = (room.ranks_per_node + room.shared_devices - 1) / room.shared_devices;
+    fill.limit_bytes = MemoryLimit(share_of(room.device_bytes, ranks));
+  } else if (room.device_bytes > 0) {  // less what other processes hold
+    fill.limit_bytes = MemoryLimit(static_cast<double>(std::min(room.device_bytes, room.device_free + kContextBytes)));
   } else {
     fill.limit_bytes = MemoryLimit(host);
   }

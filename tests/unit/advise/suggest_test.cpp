@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "engine/advise/bound.h"
 #include "engine/schedule/compile.h"
@@ -196,6 +197,19 @@ TEST(Suggest, ReferenceMachinesGetTheLayoutsThatTheirLinksAskFor) {
   EXPECT_EQ(1, nvswitch.layout.tp);
   EXPECT_EQ(1, nvswitch.layout.pp);
   EXPECT_LT(nvswitch.step_seconds(), pcie.step_seconds());
+}
+
+TEST(Suggest, ThirteenBillionOnSixteenDevicesTakesSeconds) {
+  AdviceRequest request = ThirteenBillion("a100-pcie-hdr", 2);
+  request.wanted = 5;
+  const std::clock_t start = std::clock();
+  EXPECT_EQ(5U, Suggest(request).best.size());
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers slow it down: " << seconds << " s";
+#else
+  EXPECT_LT(seconds, 5);
+#endif
 }
 
 TEST(Suggest, TensorParallelGroupsStayInsideNodes) {
