@@ -57,6 +57,6 @@ for layout in $layouts; do
     printf "%-12s %5d %9.1f ms %6.1f %% %9.1f ms %8.3f%s", l, r, 1e3 * m, 100 * s, 1e3 * p, ratio, (ratio > 1 + t || ratio < 1 - t) ? "  OFF" : ""
   }')"
   echo "$line"
-  [[ "$line" == *OFF ]] && failed=1
+  if [[ "$line" == *OFF ]]; then failed=1; fi
 done
 exit $failed
