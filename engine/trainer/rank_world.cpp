@@ -1,5 +1,6 @@
 #include "engine/trainer/rank_world.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 
@@ -83,7 +84,10 @@ RankWorld RankWorld::FromEnvironment(const std::string& device, bool oversubscri
         "GPU take turns. This is for trying layouts, not for speed");
   }
 #ifdef TRIREME_HAS_CUDA
-  if (world.device.is_cuda()) cudaSetDevice(world.device.index());
+  if (world.device.is_cuda()) {
+    cudaSetDevice(world.device.index());
+    at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator can be asked from now on
+  }
 #endif
   if (const auto threads = env::FirstInteger("OMP_NUM_THREADS");
       threads && *threads >= 1 && std::in_range<int>(*threads))
