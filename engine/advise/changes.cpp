@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/schedule/predict.h"
@@ -39,6 +40,22 @@ class Changer {
     return std::move(found_);
   }
 
+  // Where single changes are not enough: what fills the layout (fill.h), then with micro-batches of one sequence, then
+  // at ZeRO 3.
+  std::vector<Change> Several(size_t wanted) {
+    Layout layout = own_;
+    FillAndTake(layout);
+    if (!config().data_efficiency.dynamic_batching.enabled && found_.size() < wanted && layout.micro_batch > 1) {
+      layout.micro_batch = 1;
+      FillAndTake(layout);
+    }
+    if (found_.size() < wanted && layout.zero_stage < 3) {
+      layout.zero_stage = 3;
+      FillAndTake(layout);
+    }
+    return std::move(found_);
+  }
+
  private:
   using Keys = std::vector<std::pair<std::string, std::string>>;
 
@@ -60,6 +77,45 @@ class Changer {
   Keys BatchKeys(const Config& changed) const {
     return {{"train_micro_batch_size_per_gpu", std::to_string(changed.batch.train_micro_batch_size_per_gpu)},
             {"gradient_accumulation_steps", std::to_string(changed.batch.gradient_accumulation_steps)}};
+  }
+
+  void FillAndTake(const Layout& layout) {
+    const std::optional<Filled> filled = Fill(job_, WithLayout(config(), layout), options_);
+    if (!filled || !filled->fits) return;
+    const Layout to = LayoutOf(filled->config);
+    const ZeroConfig& zero = filled->config.zero_optimization;
+    std::string what;
+    Keys keys;
+    const auto add = [&](const std::string& text, const std::string& key, const std::string& value) {
+      if (!text.empty()) what += (what.empty() ? "" : ", ") + text;
+      keys.emplace_back(key, value);
+    };
+    if (to.micro_batch != own_.micro_batch) {
+      what = fmt::format("train_micro_batch_size_per_gpu {} -> {}", own_.micro_batch, to.micro_batch);
+      keys = BatchKeys(filled->config);
+    }
+    if (to.zero_stage != own_.zero_stage) {
+      add(fmt::format("zero_optimization.stage {} -> {}", own_.zero_stage, to.zero_stage), "zero_optimization.stage",
+          std::to_string(to.zero_stage));
+    }
+    if (to.prefetch_elements != own_.prefetch_elements) {
+      add("less gathered ahead", "zero_optimization.stage3_prefetch_bucket_size", std::to_string(to.prefetch_elements));
+    }
+    const bool keeps_as_before = own_.recompute.runs.empty() && DescribeRecompute(filled->plan) == "nothing";
+    if (to.recompute.runs != own_.recompute.runs && !keeps_as_before) {
+      add("recompute " + DescribeRecompute(filled->plan), "trireme.recompute", RecomputeText(to.recompute.runs));
+    }
+    if (to.offload_ratio() != own_.offload_ratio()) {
+      add(fmt::format("offload_optimizer of {:.3g} of the elements", to.offload_ratio()),
+          "zero_optimization.offload_optimizer.device",
+          zero.offload_optimizer.device == OffloadDevice::kNvme  ? "nvme"
+          : zero.offload_optimizer.device == OffloadDevice::kCpu ? "cpu"
+                                                                 : "none");
+      if (to.zero_stage == 3) {
+        add("", "zero_optimization.offload_optimizer.ratio", fmt::format("{}", zero.offload_optimizer.ratio));
+      }
+    }
+    Take(filled->config, what, std::move(keys));
   }
 
   void SmallerMicroBatch() {
@@ -166,8 +222,18 @@ class Changer {
 
 std::vector<Change> CheapestChanges(const Job& job, const FillOptions& options, int64_t ranks_per_node,
                                     const Cluster* cluster, size_t wanted) {
-  std::vector<Change> changes = Changer(job, options, ranks_per_node, cluster).All();
-  std::ranges::stable_sort(changes, {}, [](const Change& change) { return change.step_ratio.value_or(1e9); });
+  Changer changer(job, options, ranks_per_node, cluster);
+  const auto by_step = [](const Change& change) { return change.step_ratio.value_or(1e9); };
+  std::vector<Change> changes = changer.All();
+  std::ranges::stable_sort(changes, {}, by_step);
+  if (changes.size() < wanted) {
+    std::vector<Change> several = changer.Several(wanted - changes.size());
+    std::ranges::stable_sort(several, {}, by_step);
+    for (Change& change : several) {
+      const bool known = std::ranges::find(changes, change.what, &Change::what) != changes.end();
+      if (!known) changes.push_back(std::move(change));
+    }
+  }
   if (changes.size() > wanted) changes.resize(wanted);
   return changes;
 }

@@ -126,7 +126,7 @@ void SuggestInto(const Asked& asked, Proposals& proposals) {
 
 void PrintChanges(const Proposals& proposals) {
   if (proposals.changes->empty()) {
-    Line("", "no single change of the layout makes it fit: use more ranks, or let --suggest look for another layout");
+    Line("", "no change of the layout makes it fit: use more ranks, or let --suggest look for another grid of them");
   }
   for (const Change& change : *proposals.changes) {
     std::string text = fmt::format("would fit: {}: {}", change.what, FormatBytes(change.plan.memory.total()));
