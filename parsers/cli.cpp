@@ -157,6 +157,7 @@ struct PlanTable {
     set.Add("gpu-memory-gib", "X", "memory of one GPU, to compare with; the cluster's if not given", o.gpu_memory_gib);
     set.Add("json", "one JSON object instead of text (docs/plan.md)", o.json);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
+    set.Add("html", "FILE", "a page: one step on every rank's lanes, memory over time; needs --cluster", o.html);
     set.Add("train-iters", "N", "fills \"auto\" of total_num_steps", o.fill.train_iters);
     set.Add("resolved", "show every value that the config resolves to, not only those that say something", o.resolved);
     set.AddHeading("Other layouts:");
@@ -358,6 +359,10 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   if (!o.suggest.empty() && o.cluster.empty()) {
     Fail("USE003", "no cluster: which layout is fastest depends on the machine", "--suggest",
          "name it with --cluster; a wrong name lists those that are described");
+  }
+  if (!o.html.empty() && o.cluster.empty()) {
+    Fail("USE004", "--html draws a step over time, which no machine is named for", "--html",
+         "pass --cluster too: a name of configs/clusters, or a file");
   }
   o.fill.for_plan = true;
   AtLeast(o.num_nodes.value_or(1), 1, "--num_nodes");

@@ -115,6 +115,7 @@ struct PlanOptions {
   bool json = false;
   std::vector<std::string> with;  // "KEY=VALUE": keys of the config set to other values
   std::string suggest;            // file for the config of the fastest layout that fits; "": none is looked for
+  std::string html;               // page out
   bool help = false;
 };
 

@@ -3,12 +3,23 @@
 #include <fmt/core.h>
 
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/plan_request.h"
 #include "engine/cli/plan_suggest.h"
 #include "engine/cli/plan_text.h"
+#include "engine/report/plan_page.h"
 
 namespace trireme::cli {
+
+namespace {
+
+void WritePage(const PlanOptions& options, const Planned& planned, double device_bytes) {
+  WriteFileDurably(options.html, report::PlanPage(planned.plan, *planned.cluster, *planned.prediction, device_bytes),
+                   ErrorCode::kEnvironment);
+}
+
+}  // namespace
 
 int RunPlan(Arguments arguments) {
   const PlanOptions options = ParsePlanFlags(arguments);
@@ -19,6 +30,7 @@ int RunPlan(Arguments arguments) {
   const Planned planned = PlanRequested(options);
   const std::optional<Verdict> verdict = VerdictOf(options, planned);
   const bool fits = !verdict || verdict->fits;
+  if (!options.html.empty()) WritePage(options, planned, verdict ? verdict->device_bytes : 0);
   const Proposals proposals = Propose(options, planned, verdict ? verdict->device_bytes : 0, fits, arguments);
   const int code = (proposals.suggested ? proposals.found() : fits) ? 0 : ExitCode(ErrorCode::kCheckFailed);
   if (options.json) {
@@ -30,6 +42,7 @@ int RunPlan(Arguments arguments) {
   PrintMemory(planned.plan);
   PrintTraffic(planned);
   PrintPrediction(planned);
+  if (!options.html.empty()) Line("page", options.html);
   for (const std::string& note : planned.warnings) Line("warning", note);
   for (const std::string& text : planned.advice) Line("advice", text);
   if (verdict) PrintVerdict(planned, *verdict);

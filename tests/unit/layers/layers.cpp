@@ -22,11 +22,13 @@ const std::map<std::string, Rooms>& Arrows() {
         {"engine/plan", {"parsers"}},
         {"engine/schedule", {"engine/plan", "parsers"}},
         {"engine/advise", {"parsers", "engine/plan", "engine/schedule"}},
+        {"engine/report", {"parsers", "engine/plan", "engine/schedule"}},
         {"engine/data", {"engine/plan"}},
         {"checkpoint", {"engine/plan"}},
         {"engine/storage", {"parsers"}},
         {"engine/cli:trireme",
-         {"parsers", "launcher", "engine/plan", "engine/schedule", "engine/advise", "engine/data", "checkpoint"}},
+         {"parsers", "launcher", "engine/plan", "engine/schedule", "engine/advise", "engine/report", "engine/data",
+          "checkpoint"}},
     };
     std::map<std::string, Rooms> above = {
         {"engine/kernels", {}},
@@ -56,8 +58,9 @@ const std::map<std::string, Rooms>& Arrows() {
 }
 
 const Rooms& RoomsBelowTheLine() {
-  static const Rooms below = {"engine/base",   "parsers",     "launcher",   "engine/plan",    "engine/schedule",
-                              "engine/advise", "engine/data", "checkpoint", "engine/storage", "engine/cli:trireme"};
+  static const Rooms below = {"engine/base",     "parsers",        "launcher",          "engine/plan",
+                              "engine/schedule", "engine/advise",  "engine/report",     "engine/data",
+                              "checkpoint",      "engine/storage", "engine/cli:trireme"};
   return below;
 }
 

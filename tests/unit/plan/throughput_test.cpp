@@ -13,6 +13,9 @@ TEST(Throughput, OBS_01_OneCounterOfTheModelsOwnWork) {
   // Width 8, 2 blocks, 128 rows of the padded vocabulary, 8 tokens a sequence.
   const double forward = 2 * (2 * 12 * 64 + 2 * 8 * 8) + 2 * 128 * 8;
   EXPECT_DOUBLE_EQ(ModelFlopsPerToken(plan), 3 * forward);
+  small.tp = 2;
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(PlanOf(small)), 3 * (forward + 2 * (256 - 128) * 8));  // rows padded to 256
+  small.tp = 1;
   small.recompute = Recompute::kFull;
   EXPECT_DOUBLE_EQ(ModelFlopsPerToken(PlanOf(small)), 3 * forward);  // work done again is none of the model's
 
