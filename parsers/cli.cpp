@@ -170,6 +170,39 @@ struct PlanTable {
   }
 };
 
+struct BenchTable {
+  BenchOptions o;
+  FlagSet set{"bench"};
+
+  BenchTable() {
+    set.AddPositional("ds_config.json", "optimizer, types and what else the layouts have in common", o.config);
+    AddModel(set, o.model, o.init_from);
+    set.AddHeading("Layouts and ranks:");
+    set.Add("layouts", "LIST|FILE",
+            "dp2,tp2:sp,pp2:zero-bubble or a file with one a line; parts: dpN tpN ppN vN zeroN mbN sp 1f1b gpipe "
+            "zero-bubble cheap full offload, or KEY=VALUE of the config; some for the ranks if not given",
+            o.layouts);
+    set.Add("num_gpus", "N", "ranks; one a GPU, or 2 on the CPU, if not given", o.num_gpus);
+    set.Add("cpu", "ranks see no GPU", o.cpu);
+    set.Add("oversubscribe", "ranks share GPUs", o.oversubscribe);
+    set.AddHeading("What each layout trains:");
+    set.Add("global-batch-size", "N", "sequences; the config's, or 8 a rank, if not given", o.global_batch_size);
+    set.Add("micro-batch-size", "N", "sequences, where a layout names none", o.micro_batch_size);
+    set.Add("seq-length", "N", "tokens per sample", o.seq_length);
+    set.Add("steps", "N", "measured", o.steps);
+    set.Add("warmup", "N", "steps before them; at least 6, of which the last are traced", o.warmup);
+    set.Add("data-path", "PREFIX", "tokens; random ones if not given", o.data_path);
+    set.AddHeading("Reports:");
+    set.Add("cluster", "NAME|FILE", "predicts each figure on this description", o.cluster);
+    set.Add("peak-tflops", "X", "of one device, which the MFU is a share of; by the GPU's name if not given",
+            o.peak_tflops);
+    set.Add("json", "FILE", "one JSON object a layout (docs/bench.md)", o.json);
+    set.Add("html", "FILE", "a page with plots and timelines", o.html);
+    set.Add("work-dir", "DIR", "keeps configs, logs and traces there", o.work_dir);
+    set.Add("help", "this text", o.help);
+  }
+};
+
 void AtLeast(int64_t value, int64_t least, const char* flag) {
   if (value < least) {
     Fail("USE002", fmt::format("{} is less than {}", value, least), flag, fmt::format("pass at least {}", least));
@@ -374,6 +407,24 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   return o;
 }
 
+BenchOptions ParseBenchFlags(const std::vector<std::string>& args) {
+  BenchTable table;
+  table.set.Parse(args);
+  BenchOptions o = table.o;
+  if (o.help) return o;
+  if (o.model.model_name.empty() && o.init_from.empty() && !o.model.num_layers) {
+    Fail("USE003", "the model is missing", "--model_name",
+         "pass --model_name gpt-1.3b, or --num-layers, --hidden-size and --num-attention-heads");
+  }
+  AtLeast(o.num_gpus.value_or(1), 1, "--num_gpus");
+  AtLeast(o.global_batch_size.value_or(1), 1, "--global-batch-size");
+  AtLeast(o.micro_batch_size, 1, "--micro-batch-size");
+  AtLeast(o.seq_length, 1, "--seq-length");
+  AtLeast(o.steps, 2, "--steps");
+  AtLeast(o.warmup, kFirstUntracedStep, "--warmup");
+  return o;
+}
+
 void CheckLocalRank(int64_t flag, std::optional<int64_t> environment) {
   if (flag <= 0 || environment) return;
   Fail("USE005", fmt::format("--local_rank is {}, and LOCAL_RANK, which decides, is not set", flag), "--local_rank",
@@ -382,5 +433,6 @@ void CheckLocalRank(int64_t flag, std::optional<int64_t> environment) {
 
 std::string TrainHelp() { return TrainTable().set.Help(); }
 std::string PlanHelp() { return PlanTable().set.Help(); }
+std::string BenchHelp() { return BenchTable().set.Help(); }
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Command lines of `train` and `plan`. Hyphens and underscores are the same; "--flag value" and "--flag=value" both
-// work.
+// Command lines of `train`, `plan` and `bench`. Hyphens and underscores are the same; "--flag value" and "--flag=value"
+// both work.
 //   TrainOptions o = ParseTrainFlags(args);  // throws Error{kUsage} on a wrong line, with the nearest flag's name
 #pragma once
 #include <cstdint>
@@ -119,9 +119,31 @@ struct PlanOptions {
   bool help = false;
 };
 
+struct BenchOptions {
+  std::string config;  // ds_config.json; "": AdamW in the type that suits the device, and nothing else
+  ModelFlags model;
+  std::string init_from;
+  std::string layouts;                       // "dp2,tp2:sp,..." or a file of such; "": by the number of ranks
+  std::optional<int64_t> num_gpus;           // ranks; unset: one a device, without devices 2
+  bool cpu = false, oversubscribe = false;   // as of `launch`
+  std::optional<int64_t> global_batch_size;  // sequences; unset: the config's, or 8 a rank
+  int64_t micro_batch_size = 1;              // sequences, where a layout names none
+  int64_t seq_length = 1024;
+  int64_t steps = 20, warmup = 6;  // measured, and before them
+  std::string data_path;           // "": random tokens
+  std::string cluster;             // to predict beside; "": nothing is predicted
+  std::optional<double> peak_tflops;
+  std::string json, html;  // files out; "": none
+  std::string work_dir;    // for configs, logs and traces; "": a temporary one, removed
+  bool help = false;
+};
+// --trace records the steps before this one, and they take longer.
+constexpr int64_t kFirstUntracedStep = 6;
+
 // `args` without the program's and the subcommand's name. Throw Error{kUsage, USE001..}.
 TrainOptions ParseTrainFlags(const std::vector<std::string>& args);
 PlanOptions ParsePlanFlags(const std::vector<std::string>& args);
+BenchOptions ParseBenchFlags(const std::vector<std::string>& args);
 
 // A type that weights can have in a file: fp32, bf16, fp16 or fp64; "" is none. Throws Error{kUsage, USE002}.
 std::optional<DType> ParseWeightsDType(const std::string& text, const std::string& flag);
@@ -132,5 +154,6 @@ void CheckLocalRank(int64_t flag, std::optional<int64_t> environment);
 
 std::string TrainHelp();  // every flag with its default
 std::string PlanHelp();
+std::string BenchHelp();
 
 }  // namespace trireme

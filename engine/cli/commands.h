@@ -24,6 +24,7 @@ inline constexpr auto kCommands = std::to_array<Command>({
     {"launch", "start the ranks of a job on this machine and end them together", Program::kTrireme},
     {"train", "one rank of the trainer", Program::kEngine},
     {"plan", "batch arithmetic, layout and memory of a config, without a GPU", Program::kTrireme},
+    {"bench", "layouts side by side on this machine, and what was predicted", Program::kTrireme},
     {"explain", "what a key of the config means, its default and effects", Program::kTrireme},
     {"data", "tokenise text, check .bin/.idx files", Program::kTrireme},
     {"inspect", "what a checkpoint holds, and whether it is whole", Program::kTrireme},
@@ -54,6 +55,7 @@ consteval bool RunsAllOf(Program program, const std::array<Handler, kCount>& han
 // `trireme`: no LibTorch.
 int RunLaunch(Arguments arguments);   // launch.cpp
 int RunPlan(Arguments arguments);     // plan.cpp
+int RunBench(Arguments arguments);    // bench.cpp
 int RunExplain(Arguments arguments);  // explain.cpp
 int RunData(Arguments arguments);     // data.cpp
 int RunInspect(Arguments arguments);  // inspect.cpp

@@ -26,6 +26,7 @@ using trireme::cli::Program;
 constexpr auto kHandlers = std::to_array<Handler>({
     {"launch", trireme::cli::RunLaunch},
     {"plan", trireme::cli::RunPlan},
+    {"bench", trireme::cli::RunBench},
     {"explain", trireme::cli::RunExplain},
     {"data", trireme::cli::RunData},
     {"inspect", trireme::cli::RunInspect},

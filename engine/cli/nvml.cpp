@@ -1,6 +1,5 @@
 #include "engine/cli/nvml.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/cli/nvml_library.h"
 #include "launcher/devices.h"
 #include "launcher/job.h"
 
@@ -18,66 +18,10 @@ namespace trireme::cli {
 namespace {
 
 using Device = void*;
-constexpr int kSuccess = 0;
-constexpr unsigned kNameBytes = 96, kMostLinks = 18;
+constexpr unsigned kMostLinks = 18;
 
 struct MemoryInfo {
   unsigned long long total = 0, free = 0, used = 0;
-};
-
-// The library, and its functions by name. A function that an older driver lacks is as one that fails.
-class Nvml {
- public:
-  explicit Nvml(const std::string& library) : handle_(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ == nullptr) error_ = dlerror();
-  }
-  ~Nvml() {
-    if (started_) Call("nvmlShutdown");
-    if (handle_ != nullptr) dlclose(handle_);
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  bool Start() {
-    if (handle_ == nullptr) return false;
-    const std::optional<int> code = Run("nvmlInit_v2");
-    started_ = code == kSuccess;
-    if (started_) return true;
-    void* describe = dlsym(handle_, "nvmlErrorString");
-    error_ = code && describe != nullptr ? reinterpret_cast<const char* (*)(int)>(describe)(*code)
-                                         : "it has no nvmlInit_v2";
-    return false;
-  }
-  const std::string& error() const { return error_; }
-
-  template <typename... A>
-  bool Call(const char* name, A... arguments) const {
-    return Run(name, arguments...) == kSuccess;
-  }
-  // The last argument is where the result goes.
-  template <typename T, typename... A>
-  std::optional<T> Get(const char* name, A... arguments) const {
-    T value{};
-    if (Call(name, arguments..., &value)) return value;
-    return std::nullopt;
-  }
-  template <typename... A>
-  std::string Text(const char* name, A... arguments) const {
-    std::array<char, kNameBytes> text{};
-    return Call(name, arguments..., text.data(), kNameBytes) ? text.data() : "?";
-  }
-
- private:
-  template <typename... A>
-  std::optional<int> Run(const char* name, A... arguments) const {
-    void* function = dlsym(handle_, name);
-    if (function == nullptr) return std::nullopt;
-    return reinterpret_cast<int (*)(A...)>(function)(arguments...);
-  }
-
-  void* handle_;
-  bool started_ = false;
-  std::string error_;
 };
 
 std::string NameOf(size_t index) { return fmt::format("gpu {}", index); }

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "engine/base/bytes.h"
 #include "engine/base/json_text.h"
 #include "engine/base/version.h"
 #include "engine/report/assets_generated.h"
@@ -174,7 +175,10 @@ void Page::AddBars(const std::vector<Bar>& bars, double full) {
   body_ += LegendOf(PartsOf(bars)) + "</div>\n";
 }
 
-void Page::AddTimeline(const std::string& id, const Timeline& timeline) {
+void Page::AddSubheading(std::string_view text) { body_ += fmt::format("<h3>{}</h3>\n", Escape(text)); }
+
+void Page::AddTimeline(const std::string& id, const Timeline& timeline, const std::string& view,
+                       std::string_view caption) {
   std::set<SpanKind> used;
   for (const TimelineRow& row : timeline.rows) {
     for (const Span& span : row.spans) used.insert(span.kind);
@@ -182,12 +186,13 @@ void Page::AddTimeline(const std::string& id, const Timeline& timeline) {
   Entries entries;
   for (const SpanKind kind : used) entries.emplace_back(std::string(Label(kind)), Colour(kind));
   body_ += fmt::format(
-      "<div class=\"panel\" data-timeline=\"{}\"><div class=\"controls\"><button type=\"button\" data-act=\"in\">zoom "
+      "<div class=\"panel\" data-timeline=\"{}\" data-view=\"{}\"><div class=\"controls\"><button type=\"button\" "
+      "data-act=\"in\">zoom "
       "in</button><button type=\"button\" data-act=\"out\">zoom out</button><button type=\"button\" "
       "data-act=\"fit\">whole step</button><span class=\"hint\">drag to move, double click or Ctrl + wheel to zoom; "
-      "numbers are micro-batches</span></div>\n<canvas role=\"img\" aria-label=\"timeline of one "
+      "numbers are micro-batches</span>{}</div>\n<canvas role=\"img\" aria-label=\"timeline of one "
       "step\"></canvas>\n{}</div>\n",
-      id, LegendOf(entries));
+      id, view, caption.empty() ? "" : fmt::format("<b>{}</b>", Escape(caption)), LegendOf(entries));
   body_ += DataScript(id, TimelineJson(timeline).Text());
   has_timeline_ = true;
 }
@@ -227,6 +232,48 @@ void Page::AddMemory(const std::string& id, const std::vector<MemoryRow>& rows, 
   body_ += DataScript(id, fmt::format("{{\"step_seconds\":{},\"limit\":{:.0f},\"classes\":[{}],\"rows\":[{}]}}",
                                       JsonNumber(step_seconds), limit_bytes, kinds, json));
   has_areas_ = true;
+}
+
+void Page::AddColumns(std::string_view title, std::string_view unit, const std::vector<Column>& columns) {
+  constexpr double kLeft = 190, kRight = 190, kWidth = 980, kRow = 30, kTop = 26;
+  double most = 0;
+  for (const Column& c : columns) most = std::max({most, c.value + c.deviation, c.predicted.value_or(0)});
+  if (most <= 0) most = 1;
+  const auto x = [&](double value) { return kLeft + std::max(0.0, value) / most * (kWidth - kLeft - kRight); };
+  const auto number = [&](double value) {
+    return fmt::format("{} {}", value >= 1000 ? FormatCount(static_cast<int64_t>(value)) : fmt::format("{:.3g}", value),
+                       unit);
+  };
+  std::string svg;
+  double y = kTop;
+  for (const Column& c : columns) {
+    const double middle = y + kRow / 2;
+    const std::string tip = fmt::format("{}: {}{}{}", c.label, number(c.value),
+                                        c.deviation > 0 ? fmt::format(" ± {:.2g}", c.deviation) : "",
+                                        c.predicted ? "; predicted " + number(*c.predicted) : "");
+    svg += fmt::format(
+        "<g data-tip=\"{}\"><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\" class=\"strong\">{}</text>"
+        "<rect x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"18\" rx=\"2\" class=\"measured\"/>",
+        Escape(tip), kLeft - 10, middle + 4, Escape(c.label), kLeft, middle - 9, x(c.value) - kLeft);
+    if (c.deviation > 0) {
+      svg += fmt::format(
+          "<path d=\"M{0:.1f} {2:.1f}V{3:.1f}M{1:.1f} {2:.1f}V{3:.1f}M{0:.1f} {4:.1f}H{1:.1f}\" "
+          "class=\"whisker\"/>",
+          x(c.value - c.deviation), x(c.value + c.deviation), middle - 5, middle + 5, middle);
+    }
+    if (c.predicted) {
+      svg += fmt::format("<path d=\"M{0:.1f} {1:.1f}l7 7l-7 7l-7 -7Z\" class=\"predicted\"/>", x(*c.predicted),
+                         middle - 7);
+    }
+    const double end = std::max(x(c.value + c.deviation), x(c.predicted.value_or(0)) + 7);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}{}</text></g>\n", end + 8, middle + 4,
+                       Escape(number(c.value)), c.predicted ? Escape(fmt::format(" ({})", number(*c.predicted))) : "");
+    y += kRow;
+  }
+  body_ += fmt::format(
+      "<div class=\"panel\"><svg class=\"plot\" viewBox=\"0 0 {} {:.0f}\" role=\"img\" aria-label=\"{}\">"
+      "<text x=\"0\" y=\"14\" class=\"strong\">{} [{}]</text>\n{}</svg></div>\n",
+      kWidth, y + 6, Escape(title), Escape(title), Escape(unit), svg);
 }
 
 std::string Page::Text() const {

@@ -1,6 +1,7 @@
 // A page of HTML in one file: style and scripts inside, nothing from a network, light and dark by the reader's setting.
 //   Page page("title", "subtitle");  page.Add(Table(...));  page.AddTimeline("predicted", timeline);  page.Text();
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,17 +47,19 @@ class Page {
                 bool last_is_total = false);
   // Bars of one scale, 0 to `full`, with a legend of their parts. `limit`: marked where it is inside; 0: none.
   void AddBars(const std::vector<Bar>& bars, double full);
-  // Timelines of one page zoom together. `id`: letters, of the page alone.
-  void AddTimeline(const std::string& id, const Timeline& timeline);
+  void AddSubheading(std::string_view text);
+  // `id`: letters, of the page alone. Timelines of one `view` zoom together.
+  void AddTimeline(const std::string& id, const Timeline& timeline, const std::string& view = "step",
+                   std::string_view caption = "");
   // Stacked areas over time. `limit_bytes`: of a device; 0: not known.
   void AddMemory(const std::string& id, const std::vector<MemoryRow>& rows, double step_seconds, double limit_bytes);
-  // Columns with whiskers, predictions as marks beside them: a small plot, drawn here as SVG.
+  // Horizontal bars with whiskers, and predictions as diamonds on them.
   struct Column {
     std::string label;
     double value = 0, deviation = 0;
-    double predicted = 0;  // 0: none
+    std::optional<double> predicted;
   };
-  void AddColumns(std::string_view caption, std::string_view unit, const std::vector<Column>& columns);
+  void AddColumns(std::string_view title, std::string_view unit, const std::vector<Column>& columns);
 
   std::string Text() const;
 

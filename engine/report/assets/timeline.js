@@ -211,6 +211,10 @@ const makeView = () => ({
   zoom(factor, at = (this.begin + this.end) / 2) { this.show(at - (at - this.begin) * factor, at + (this.end - at) * factor); },
   fit() { this.show(0, this.full); },
 });
-const view = makeView();
-for (const host of document.querySelectorAll('[data-timeline]')) new Timeline(host, dataOf(host.dataset.timeline), view);
-view.fit();
+const views = new Map();
+for (const host of document.querySelectorAll('[data-timeline]')) {
+  const name = host.dataset.view;
+  if (!views.has(name)) views.set(name, makeView());
+  new Timeline(host, dataOf(host.dataset.timeline), views.get(name));
+}
+for (const view of views.values()) view.fit();
