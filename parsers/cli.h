@@ -116,6 +116,7 @@ struct PlanOptions {
   std::vector<std::string> with;  // "KEY=VALUE": keys of the config set to other values
   std::string suggest;            // file for the config of the fastest layout that fits; "": none is looked for
   std::string html;               // page out
+  bool quiet = false;             // no warnings about config and model; no flag: `bench` sets it
   bool help = false;
 };
 

@@ -190,6 +190,7 @@ class Bench {
     plan.model = o.model;
     plan.init_from = o.init_from;
     plan.cluster = o.cluster;
+    plan.quiet = !report_.layouts.empty();  // they differ in little: said once
     plan.num_nodes = 1;
     plan.num_gpus = job_.ranks;
     plan.seq_length = o.seq_length;

@@ -77,7 +77,7 @@ Planned PlanRequested(const PlanOptions& options) {
   if (options.fill.strict) parsed.diagnostics.WarningsAreErrors();
   parsed.diagnostics.ThrowIfErrors();
   for (const Diagnostics* found : {&of_model, &parsed.diagnostics}) {
-    fmt::print(stderr, "{}", found->Render());
+    if (!options.quiet) fmt::print(stderr, "{}", found->Render());
   }
   planned.config = std::move(parsed.config);
   PadVocabulary(planned.model, planned.config.tensor_parallel.tp_size);

@@ -235,15 +235,15 @@ void Page::AddMemory(const std::string& id, const std::vector<MemoryRow>& rows, 
 }
 
 void Page::AddColumns(std::string_view title, std::string_view unit, const std::vector<Column>& columns) {
-  constexpr double kLeft = 190, kRight = 190, kWidth = 980, kRow = 30, kTop = 26;
+  constexpr double kLeft = 190, kRight = 250, kWidth = 980, kRow = 30, kTop = 26;
   double most = 0;
   for (const Column& c : columns) most = std::max({most, c.value + c.deviation, c.predicted.value_or(0)});
   if (most <= 0) most = 1;
   const auto x = [&](double value) { return kLeft + std::max(0.0, value) / most * (kWidth - kLeft - kRight); };
-  const auto number = [&](double value) {
-    return fmt::format("{} {}", value >= 1000 ? FormatCount(static_cast<int64_t>(value)) : fmt::format("{:.3g}", value),
-                       unit);
+  const auto bare = [](double value) {
+    return value >= 1000 ? FormatCount(static_cast<int64_t>(value)) : fmt::format("{:.3g}", value);
   };
+  const auto number = [&](double value) { return fmt::format("{} {}", bare(value), unit); };
   std::string svg;
   double y = kTop;
   for (const Column& c : columns) {
@@ -267,7 +267,7 @@ void Page::AddColumns(std::string_view title, std::string_view unit, const std::
     }
     const double end = std::max(x(c.value + c.deviation), x(c.predicted.value_or(0)) + 7);
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}{}</text></g>\n", end + 8, middle + 4,
-                       Escape(number(c.value)), c.predicted ? Escape(fmt::format(" ({})", number(*c.predicted))) : "");
+                       Escape(number(c.value)), c.predicted ? Escape(fmt::format(" ({})", bare(*c.predicted))) : "");
     y += kRow;
   }
   body_ += fmt::format(
