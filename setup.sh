@@ -4,6 +4,7 @@
 #
 #   ./setup.sh            everything the build, the tests and the quick start need
 #   ./setup.sh --cpu      without the libraries that only the GPU program needs, even where a CUDA toolkit is present
+#   ./setup.sh --browser  also Chromium, in which the tests open the pages that plan and bench write; without one they skip themselves
 #   ./setup.sh --dry-run  only says what is missing; ends with 0 when nothing is
 #   ./setup.sh --libtorch-version 2.15.0    LibTorch of this version in .deps/torch-2.15.0, whatever else is there, for
 #                                           `./test.sh --libtorch .deps/torch-2.15.0` or LIBTORCH; `newest`: the index's newest
@@ -33,11 +34,12 @@ libnvshmem_host.so.3 gpu nvidia-nvshmem-cu13==3.4.5      60  81
 libcufile.so.0       gpu nvidia-cufile==1.15.1.6          1   3
 "
 
-dry_run=0 want_gpu=1 asked_version="" torch_folder=.deps/torch
+dry_run=0 want_gpu=1 want_browser=0 asked_version="" torch_folder=.deps/torch
 while (($#)); do
   case "$1" in
     --dry-run) dry_run=1 ;;
     --cpu) want_gpu=0 ;;
+    --browser) want_browser=1 ;;
     --libtorch-version)
       asked_version="${2:-}"
       if [[ ! "$asked_version" =~ ^(newest|[0-9]+(\.[0-9]+)+)$ ]]; then
@@ -47,7 +49,7 @@ while (($#)); do
       shift
       ;;
     *)
-      echo "setup: unknown option '$1'. fix: use --cpu, --dry-run, --libtorch-version VERSION or none" >&2
+      echo "setup: unknown option '$1'. fix: use --cpu, --browser, --dry-run, --libtorch-version VERSION or none" >&2
       exit 2
       ;;
   esac
@@ -177,6 +179,16 @@ plan_packages() {  # says what apt will install and how large it is. $@: the pac
   grep -E 'newly installed|Need to get|additional disk space|Download size|Space needed' <<<"$simulation" | sed 's/^ */setup:   /' || true
 }
 
+has_browser() {
+  local name
+  for name in chromium chromium-browser google-chrome google-chrome-stable chrome-headless-shell; do
+    command -v "$name" >/dev/null && return
+  done
+  return 1
+}
+
+can_be_root() { [[ "$(id -u)" == 0 ]] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }; }
+
 unknown_packages() {  # prints the names that apt has no version of
   local policy
   policy="$(LC_ALL=C apt-cache policy "$@" 2>/dev/null | awk '/^[^ ]/ {name = $1; sub(/:$/, "", name)} /Candidate:/ && $2 != "(none)" {print name}')"
@@ -250,6 +262,15 @@ fetch_cuda_wheel() {  # $1: requirement; its nvidia/ tree is merged into .deps/n
 mapfile -t needed < <(if command -v dpkg-query >/dev/null; then missing_packages "${packages[@]}"; fi)
 if ! command -v dpkg-query >/dev/null; then
   say "this is no Debian or Ubuntu; taking for granted that the libraries of README.md are installed"
+fi
+
+# Nothing but a test needs it: where it cannot be had, a word is enough.
+if ((want_browser)) && ! has_browser; then
+  if command -v apt-cache >/dev/null && [[ -z "$(unknown_packages chromium)" ]] && can_be_root; then
+    needed+=(chromium)
+  else
+    say "no chromium or google-chrome, and none that this user can install: the tests of pages in a browser will skip themselves"
+  fi
 fi
 
 if [[ -n "$asked_version" ]]; then

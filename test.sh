@@ -59,7 +59,7 @@ run_ctest() {
   done
 }
 
-./setup.sh ${setup_options[@]+"${setup_options[@]}"}
+./setup.sh --browser ${setup_options[@]+"${setup_options[@]}"}
 
 # What runs under the sanitizers is not built a second time.
 below=ON

@@ -140,6 +140,22 @@ TEST_F(Setup, InstallsWhatIsMissingAndOnlyThat) {
   EXPECT_TRUE(Has(Calls(), "apt-get install -y -qq --no-install-recommends cmake mold\n")) << Calls();
 }
 
+// A test alone needs it: what cannot be had is no error.
+TEST_F(Setup, ABrowserIsInstalledWhereItIsAskedForAndOffered) {
+  const std::string torch = "LIBTORCH=" + FakeLibTorch("torch");
+  EXPECT_EQ(0, RunSetup(torch, "").code);
+  EXPECT_FALSE(Has(Calls(), "chromium")) << Calls();
+  EXPECT_EQ(0, RunSetup(torch, "--browser").code);
+  EXPECT_TRUE(Has(Calls(), "apt-get install -y -qq --no-install-recommends chromium\n")) << Calls();
+  Tool("google-chrome", "exit 0");
+  EXPECT_TRUE(Has(RunSetup(torch, "--browser").output, "nothing to install or download"));
+  fs::remove(root_ / "bin/google-chrome");
+  Tool("apt-cache", R"(shift; for a in "$@"; do echo "$a:"; echo "  Candidate: (none)"; done)");
+  const Result none = RunSetup(torch, "--browser");
+  EXPECT_EQ(0, none.code);
+  EXPECT_TRUE(Has(none.output, "will skip themselves")) << none.output;
+}
+
 TEST_F(Setup, WithoutRootAndSudoItSaysWhatToRun) {
   Tool("dpkg-query", "exit 1");
   Tool("id", "echo 1000");
