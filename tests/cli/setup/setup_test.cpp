@@ -150,7 +150,7 @@ TEST_F(Setup, ABrowserIsInstalledWhereItIsAskedForAndOffered) {
   Tool("google-chrome", "exit 0");
   EXPECT_TRUE(Has(RunSetup(torch, "--browser").output, "nothing to install or download"));
   fs::remove(root_ / "bin/google-chrome");
-  Tool("apt-cache", R"(shift; for a in "$@"; do echo "$a:"; echo "  Candidate: (none)"; done)");
+  Tool("apt-cache", R"sh(shift; for a in "$@"; do echo "$a:"; echo "  Candidate: (none)"; done)sh");
   const Result none = RunSetup(torch, "--browser");
   EXPECT_EQ(0, none.code);
   EXPECT_TRUE(Has(none.output, "will skip themselves")) << none.output;

@@ -16,7 +16,7 @@ std::vector<std::string> FaultsOfPage(const std::string& html) {
   static const std::set<std::string> kVoid = {"meta", "link", "br", "img", "input"};
   std::vector<std::string> faults, open;
   if (!html.starts_with("<!DOCTYPE html>")) faults.push_back("no doctype");
-  const std::regex tag("<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:\\s+[a-zA-Z-]+(?:=\"[^\"<]*\")?)*)\\s*>");
+  const std::regex tag("<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:\\s+[a-zA-Z][a-zA-Z0-9-]*(?:=\"[^\"<]*\")?)*)\\s*(/?)>");
   for (size_t at = html.find('<', 1); at != std::string::npos;) {
     std::smatch match;
     const std::string rest = html.substr(at, 2000);
@@ -31,7 +31,7 @@ std::vector<std::string> FaultsOfPage(const std::string& html) {
       if (open.empty() || open.back() != name)
         faults.push_back("</" + name + "> closes " + (open.empty() ? "" : open.back()));
       if (!open.empty()) open.pop_back();
-    } else if (!kVoid.contains(name)) {
+    } else if (!kVoid.contains(name) && match[4] != "/") {
       open.push_back(name);
       if (name == "script" || name == "style") at = html.find("</" + name, at);  // text of another grammar
     }
