@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -23,14 +25,26 @@ bool CanSplit(const ModelSpec& model, int64_t tp) {
   return model.num_attention_heads % tp == 0 && model.KeyValueHeads() % tp == 0 && model.intermediate_size % tp == 0;
 }
 
-// Numbers of stages of one rank that make interleaving worth a look: doubling, up to a layer each.
-std::vector<int64_t> VirtualStages(const Job& job, int64_t pp, int64_t micro_batches, PipelineSchedule schedule) {
-  std::vector<int64_t> counts = {1};
-  if (pp == 1 || micro_batches % pp != 0 || schedule != PipelineSchedule::kOneForwardOneBackward) return counts;
-  for (int64_t v = 2; v * pp <= job.model.num_layers; v *= 2) counts.push_back(v);
-  const int64_t own = job.config.pipeline_parallel.virtual_stages;
-  if (own * pp <= job.model.num_layers + 2 && std::ranges::find(counts, own) == counts.end()) counts.push_back(own);
-  return counts;
+struct Order {  // in which a pipeline works
+  PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
+  int64_t virtual_stages = 1;
+};
+
+// 1F1B, with numbers of stages of one rank that make interleaving worth a look: doubling, up to a layer each; and
+// zero-bubble. GPipe holds more and gains nothing.
+std::vector<Order> Orders(const Job& job, int64_t pp, int64_t micro_batches) {
+  const PipelineParallelConfig& own = job.config.pipeline_parallel;
+  std::vector<Order> orders = {{}};
+  if (pp == 1) return orders;
+  orders.push_back({PipelineSchedule::kZeroBubble, 1});
+  if (micro_batches % pp != 0) return orders;
+  bool has_own = own.virtual_stages == 1;
+  for (int64_t v = 2; v * pp <= job.model.num_layers; v *= 2) {
+    orders.push_back({PipelineSchedule::kOneForwardOneBackward, v});
+    has_own = has_own || v == own.virtual_stages;
+  }
+  if (!has_own) orders.push_back({PipelineSchedule::kOneForwardOneBackward, own.virtual_stages});
+  return orders;
 }
 
 // The stages worth a look. Stage 0 moves and holds more than stage 1 does, but it may be what the user has.
@@ -43,6 +57,22 @@ std::vector<int> ZeroStages(const Job& job, int64_t dp) {
   return stages;
 }
 
+// Ways to cut the model into stages: the config's, and by time where that is another. Stages of equal parameters have
+// equal states, stages of equal time no rank that the others wait for.
+std::vector<std::string> Partitions(const Job& job, Layout layout) {
+  std::vector<std::string> ways = {job.config.pipeline_parallel.partition};
+  if (layout.pp == 1 || ways.front() == "time") return ways;
+  const auto stages = [&] {
+    const std::optional<Plan> plan = PlanShapeOf(job, WithLayout(job.config, layout));
+    return plan ? plan->stages : std::vector<UnitRange>{};
+  };
+  layout.partition = ways.front();
+  const std::vector<UnitRange> own = stages();
+  layout.partition = "time";
+  if (stages() != own) ways.push_back(layout.partition);
+  return ways;
+}
+
 }  // namespace
 
 Layout LayoutOf(const Config& config) {
@@ -51,6 +81,7 @@ Layout LayoutOf(const Config& config) {
           config.pipeline_parallel.pp_size,
           config.pipeline_parallel.virtual_stages,
           config.pipeline_parallel.schedule,
+          config.pipeline_parallel.partition,
           config.tensor_parallel.sequence_parallel,
           zero.zero_stage,
           config.batch.train_micro_batch_size_per_gpu,
@@ -65,7 +96,8 @@ Config WithLayout(const Config& config, const Layout& layout) {
   other.tensor_parallel = {layout.tp, layout.sequence_parallel};
   PipelineParallelConfig& pipeline = other.pipeline_parallel;
   const bool as_many = layout.pp * layout.virtual_stages == pipeline.pp_size * pipeline.virtual_stages;
-  if (!as_many && pipeline.partition.starts_with("layers:")) pipeline.partition = PipelineParallelConfig{}.partition;
+  const bool by_hand = layout.partition.starts_with("layers:");
+  pipeline.partition = by_hand && !as_many ? PipelineParallelConfig{}.partition : layout.partition;
   pipeline.pp_size = layout.pp;
   pipeline.virtual_stages = layout.virtual_stages;
   pipeline.schedule = layout.schedule;
@@ -105,6 +137,9 @@ std::string Describe(const Layout& layout, const Plan& plan) {
   if (layout.virtual_stages > 1) text += fmt::format(", {} virtual stages", layout.virtual_stages);
   if (layout.schedule == PipelineSchedule::kZeroBubble && layout.pp > 1) text += ", zero-bubble";
   if (layout.schedule == PipelineSchedule::kGPipe && layout.pp > 1) text += ", gpipe";
+  if (layout.pp > 1 && layout.partition != PipelineParallelConfig{}.partition) {
+    text += fmt::format(", stages by {}", layout.partition);
+  }
   if (plan.sequence_parallel) text += ", sequence parallel";
   const std::string made_again = DescribeRecompute(plan);
   if (made_again != "nothing") text += fmt::format(", recompute {}", made_again);
@@ -139,7 +174,7 @@ std::vector<Layout> EnumerateLayouts(const Job& job, int64_t ranks_per_node, int
   const int64_t world = job.inputs.world_size, batch = config.batch.train_batch_size;
   const bool dynamic = config.data_efficiency.dynamic_batching.enabled;
   Layout layout = LayoutOf(config);
-  if (layout.schedule == PipelineSchedule::kGPipe) layout.schedule = PipelineSchedule::kOneForwardOneBackward;
+  std::map<std::tuple<int64_t, int64_t, int64_t>, std::vector<std::string>> cuts;  // by tp, pp, virtual stages
   for (const int64_t tp : DivisorsOf(world)) {
     if (!CanSplit(job.model, tp) || (tp > 1 && !job.inputs.own_units.empty())) continue;
     const bool spans = world > ranks_per_node && ranks_per_node % tp != 0;
@@ -151,15 +186,21 @@ std::vector<Layout> EnumerateLayouts(const Job& job, int64_t ranks_per_node, int
         continue;
       }
       for (const int64_t micro : dynamic ? std::vector<int64_t>{1} : DivisorsOf(batch / dp)) {
-        for (const int64_t v : VirtualStages(job, pp, batch / dp / micro, layout.schedule)) {
-          for (const int zero : ZeroStages(job, dp)) {
-            layout.tp = tp;
-            layout.pp = pp;
-            layout.virtual_stages = v;
-            layout.zero_stage = zero;
-            layout.micro_batch = micro;
-            layout.sequence_parallel = tp > 1 && micro * job.inputs.sequence_length % tp == 0;
-            layouts.push_back(layout);
+        for (const Order& order : Orders(job, pp, batch / dp / micro)) {
+          layout.tp = tp;
+          layout.pp = pp;
+          layout.schedule = order.schedule;
+          layout.virtual_stages = order.virtual_stages;
+          layout.micro_batch = micro;
+          layout.sequence_parallel = tp > 1 && micro * job.inputs.sequence_length % tp == 0;
+          const auto [ways, is_new] = cuts.try_emplace({tp, pp, order.virtual_stages});
+          if (is_new) ways->second = Partitions(job, layout);
+          for (const std::string& partition : ways->second) {
+            for (const int zero : ZeroStages(job, dp)) {
+              layout.partition = partition;
+              layout.zero_stage = zero;
+              layouts.push_back(layout);
+            }
           }
         }
       }

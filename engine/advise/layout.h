@@ -19,6 +19,7 @@ namespace trireme {
 struct Layout {
   int64_t tp = 1, pp = 1, virtual_stages = 1;
   PipelineSchedule schedule = PipelineSchedule::kOneForwardOneBackward;
+  std::string partition = PipelineParallelConfig{}.partition;  // which units make up a stage
   bool sequence_parallel = false;
   int zero_stage = 0;
   int64_t micro_batch = 1;  // sequences

@@ -35,7 +35,9 @@ void RecordChoice(Config& config) {
       {"zero_optimization.stage3_prefetch_bucket_size", std::to_string(zero.stage3_prefetch_bucket_size)}};
   for (const auto& [key, value] : chosen) {
     const auto row = std::ranges::find(config.origins, key, &Origin::key);
-    if (row != config.origins.end() && row->value != value) {
+    if (row == config.origins.end()) {
+      if (key.ends_with("ratio") && offloads) config.origins.push_back({key, value, "trireme.fill", "1"});
+    } else if (row->value != value) {
       row->value = value;
       row->source = "trireme.fill";
     }

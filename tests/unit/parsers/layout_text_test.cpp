@@ -77,7 +77,9 @@ std::vector<Config> OtherLayouts(const Config& config) {
     to.tensor_parallel = {variant == 1 ? 2 : 1, variant == 1};
     to.pipeline_parallel.pp_size = variant == 2 ? 4 : 1;
     to.pipeline_parallel.virtual_stages = variant == 2 ? 2 : 1;
-    to.pipeline_parallel.schedule = PipelineSchedule::kOneForwardOneBackward;
+    to.pipeline_parallel.schedule =
+        variant == 1 ? PipelineSchedule::kZeroBubble : PipelineSchedule::kOneForwardOneBackward;
+    if (variant == 2) to.pipeline_parallel.partition = "time";
     to.dp_size = 8 / to.tensor_parallel.tp_size / to.pipeline_parallel.pp_size;
     to.batch.train_micro_batch_size_per_gpu = 1;
     to.batch.gradient_accumulation_steps = to.batch.train_batch_size / to.dp_size;
