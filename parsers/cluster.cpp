@@ -105,6 +105,7 @@ DeviceDescription ReadDevice(SectionReader in, ReaderContext& context) {
   Count(in, "memory_bytes", device.memory_bytes, 0);
   Count(in, "multiprocessors", device.multiprocessors, 0);
   OptionalRate(in, "memory_bytes_per_second", device.memory_bytes_per_second);
+  OptionalRate(in, "update_bytes_per_second", device.update_bytes_per_second);
   OptionalRate(in, "kernel_seconds", device.kernel_seconds);
   in.Read("engine_factor", device.engine_factor, Between(0.1, 100));
   OptionalRate(in, "communication_slowdown", device.communication_slowdown);
@@ -181,6 +182,7 @@ void ReadHosts(SectionReader& root, ReaderContext& context, Cluster& cluster) {
                 overlap = root.Section("overlap", kStrict);
   Count(host, "memory_bytes", cluster.host.memory_bytes, 0);
   Count(host, "cores", cluster.host.cores, 0);
+  OptionalRate(host, "update_bytes_per_second", cluster.host.update_bytes_per_second);
   List(host, context, "memory", [&](SectionReader& element) {
     MemoryRate rate;
     NeededCount(element, "threads", rate.threads);

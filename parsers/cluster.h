@@ -11,6 +11,7 @@
 //     "device": { *
 //       "name": "NVIDIA H200", *  "kind": "cuda" | "cpu", *
 //       "memory_bytes": 150.7e9, "multiprocessors": 132, "memory_bytes_per_second": 4.3e12,
+//       "update_bytes_per_second": 4.1e12,
 //       "kernel_seconds": 5e-6, "engine_factor": 1.2, "communication_slowdown": 0.05, "step_seconds": 1e-3,
 //       "rates": { *  by data type, at least one
 //         "bf16": {"products": 790e12, *  "attention_forward": 480e12, "attention_backward": 390e12, "peak": 989e12}},
@@ -22,7 +23,8 @@
 //     "network": {as node_link, and "ports_per_node": 8, "hierarchical": true},
 //     "host_link": {"up_bytes_per_second": 55e9, *  "down_bytes_per_second": 55e9, *
 //       "up_duplex_bytes_per_second": 0, "down_duplex_bytes_per_second": 0, "latency_seconds": 1e-5},
-//     "host": {"memory_bytes": 1e12, "cores": 96, "memory": [{"threads": 16, "bytes_per_second": 2.5e11}]},
+//     "host": {"memory_bytes": 1e12, "cores": 96, "memory": [{"threads": 16, "bytes_per_second": 2.5e11}],
+//       "update_bytes_per_second": 2.3e11},
 //     "disk": {"read_bytes_per_second": 7e9, "write_bytes_per_second": 3e9},
 //     "overlap": {"data_parallel": 1, "tensor_parallel": 0.9, "pipeline": 1}
 //   }
@@ -78,6 +80,7 @@ struct DeviceDescription {
   std::vector<MeasuredProduct> products;
   std::vector<SplitEfficiency> split_efficiency;
   double memory_bytes_per_second = 0;  // read and written, of a fused element-wise kernel; 0: it takes no time
+  double update_bytes_per_second = 0;  // the same of an optimizer's update; 0: as memory_bytes_per_second
   double kernel_seconds = 0;           // from one kernel to the next
   double engine_factor = 1;            // by how much real compute is longer than all of the above; fitted
   double communication_slowdown = 0;   // of compute, while collectives of other lanes run
@@ -132,6 +135,7 @@ struct HostDescription {
   int64_t memory_bytes = 0;  // of a node; 0: not known
   int64_t cores = 0;
   std::vector<MemoryRate> memory;
+  double update_bytes_per_second = 0;  // of an update there, on all cores; 0: as the best of `memory`
   // The best of `memory`; 0: not known.
   double MemoryBytesPerSecond() const;
   bool operator==(const HostDescription&) const = default;

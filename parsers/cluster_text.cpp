@@ -41,6 +41,7 @@ Json DeviceJson(const DeviceDescription& device) {
   Put(out, "memory_bytes", device.memory_bytes, absent.memory_bytes);
   Put(out, "multiprocessors", device.multiprocessors, absent.multiprocessors);
   Put(out, "memory_bytes_per_second", device.memory_bytes_per_second, absent.memory_bytes_per_second);
+  Put(out, "update_bytes_per_second", device.update_bytes_per_second, absent.update_bytes_per_second);
   Put(out, "kernel_seconds", device.kernel_seconds, absent.kernel_seconds);
   Put(out, "engine_factor", device.engine_factor, absent.engine_factor);
   Put(out, "communication_slowdown", device.communication_slowdown, absent.communication_slowdown);
@@ -79,6 +80,7 @@ Json HostJson(const HostDescription& host) {
   Json out = Json::object();
   Put(out, "memory_bytes", host.memory_bytes, int64_t{0});
   Put(out, "cores", host.cores, int64_t{0});
+  Put(out, "update_bytes_per_second", host.update_bytes_per_second, 0.0);
   for (const MemoryRate& rate : host.memory) {
     out["memory"].push_back({{"threads", rate.threads}, {"bytes_per_second", rate.bytes_per_second}});
   }

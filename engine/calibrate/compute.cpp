@@ -20,7 +20,6 @@ namespace {
 
 constexpr double kWarmSeconds = 1.5;    // of products first: clocks and power settle
 constexpr int64_t kSmallElements = 64;  // of a kernel that only costs its start
-constexpr double kAdamBytes = 30;       // an element: three states both ways, gradient, 16-bit weights
 
 at::ScalarType TypeOf(DType dtype) {
   return dtype == DType::kBFloat16  ? at::kBFloat16
@@ -213,20 +212,9 @@ class ComputeRun {
   // States of a size that no cache holds.
   void MeasureUpdate() {
     const int64_t n = sizes_.wide_elements / 4;
-    const auto fill = [&](double value, at::ScalarType type, std::vector<int64_t> shape) {
-      return at::full(shape, value, at::TensorOptions().dtype(type).device(on_));
-    };
-    const at::Tensor master = fill(0.02, at::kFloat, {n}), first = fill(1e-3, at::kFloat, {n}),
-                     second = fill(1e-6, at::kFloat, {n}), gradient = fill(1e-3, at::kFloat, {n}),
-                     weights = fill(0, at::kBFloat16, {n}), state = fill(0, at::kDouble, {kStepStateSize}),
-                     rates = fill(1e-4, at::kDouble, {1}), betas = fill(0.95, at::kDouble, {1, 2});
-    state.narrow(0, kUpdateFactor, 1).fill_(0.7);
-    state.narrow(0, kRateFactor, 1).fill_(1);
-    state.narrow(0, kAppliedSteps, 1).fill_(10);
-    const Timing timing = watch_.Time([&] {
-      kernels::AdamUpdate(master, first, second, gradient, weights, state, rates, betas, {.weight_decay = 0.1});
-    });
-    Show("Adam", sharing_ * static_cast<double>(n) * kAdamBytes / timing.seconds, "B/s", timing);
+    const Timing timing = TimeAdam(watch_, on_, n);
+    device_.update_bytes_per_second =
+        Show("Adam", sharing_ * static_cast<double>(n) * kAdamBytes / timing.seconds, "B/s", timing);
   }
 
   const Stopwatch& watch_;
@@ -238,6 +226,22 @@ class ComputeRun {
 };
 
 }  // namespace
+
+Timing TimeAdam(const Stopwatch& watch, at::Device on, int64_t elements) {
+  const auto fill = [&](double value, at::ScalarType type, const std::vector<int64_t>& shape) {
+    return at::full(shape, value, at::TensorOptions().dtype(type).device(on));
+  };
+  const at::Tensor master = fill(0.02, at::kFloat, {elements}), first = fill(1e-3, at::kFloat, {elements}),
+                   second = fill(1e-6, at::kFloat, {elements}), gradient = fill(1e-3, at::kFloat, {elements}),
+                   weights = fill(0, at::kBFloat16, {elements}), state = fill(0, at::kDouble, {kStepStateSize}),
+                   rates = fill(1e-4, at::kDouble, {1}), betas = fill(0.95, at::kDouble, {1, 2});
+  state.narrow(0, kUpdateFactor, 1).fill_(0.7);
+  state.narrow(0, kRateFactor, 1).fill_(1);
+  state.narrow(0, kAppliedSteps, 1).fill_(10);
+  return watch.Time([&] {
+    kernels::AdamUpdate(master, first, second, gradient, weights, state, rates, betas, {.weight_decay = 0.1});
+  });
+}
 
 void MeasureCompute(const Stopwatch& watch, const Sizes& sizes, int64_t sharing, DeviceDescription& device,
                     Figures& figures) {

@@ -36,6 +36,10 @@ struct Sizes {
 };
 Sizes SizesOf(at::Device device, bool quick);
 
+// Adam on the states of so many elements, with 32-bit gradients and 16-bit weights.
+Timing TimeAdam(const Stopwatch& watch, at::Device on, int64_t elements);
+constexpr double kAdamBytes = 30;  // an element: three states both ways, gradient, weights
+
 // Fills rates, products, memory rate and kernel time of `device`, whose rates are those of all ranks that share it
 // together: `sharing` of them.
 void MeasureCompute(const Stopwatch& watch, const Sizes& sizes, int64_t sharing, DeviceDescription& device,

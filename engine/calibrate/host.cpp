@@ -112,6 +112,10 @@ void MeasureHostMemory(const Stopwatch& watch, const Sizes& sizes, HostDescripti
     figures.push_back(
         {fmt::format("memory, {} thread{}", threads, threads == 1 ? "" : "s"), rate, "B/s", timing.spread});
   }
+  const int64_t states = sizes.wide_elements / 4;
+  const Timing adam = TimeAdam(watch, at::kCPU, states);
+  host.update_bytes_per_second = static_cast<double>(states) * kAdamBytes / adam.seconds;
+  figures.push_back({"Adam on the CPU, all threads", host.update_bytes_per_second, "B/s", adam.spread});
   at::set_num_threads(threads_before);
 }
 

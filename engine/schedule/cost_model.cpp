@@ -185,9 +185,13 @@ double CostModel::UpdateSeconds(const Instruction& instruction) const {
   const double elements = ElementsOf(instruction.units, /*own=*/true);
   const double bytes =
       elements * (state_bytes + static_cast<double>(SizeOf(plan_.dtypes.accumulate) + SizeOf(plan_.dtypes.compute)));
-  if (instruction.lane != Lane::kCpu) return ElementwiseSeconds(bytes) + cluster_.device.kernel_seconds;
+  if (instruction.lane != Lane::kCpu) {
+    const double rate = cluster_.device.update_bytes_per_second * share_;
+    return (rate > 0 ? bytes / rate : ElementwiseSeconds(bytes)) + cluster_.device.kernel_seconds;
+  }
   const auto ranks = static_cast<double>(placement_.ranks_per_node());
-  const double memory = cluster_.host.MemoryBytesPerSecond();
+  const double update = cluster_.host.update_bytes_per_second,
+               memory = update > 0 ? update : cluster_.host.MemoryBytesPerSecond();
   double seconds = memory > 0 ? bytes * ranks / memory : 0;
   if (plan_.optimizer_on_disk && cluster_.disk.read_bytes_per_second > 0 && cluster_.disk.write_bytes_per_second > 0) {
     const double each_way = elements * state_bytes / 2 * ranks;

@@ -14,7 +14,7 @@ constexpr const char* kWhole = R"({
   "name": "pair", "source": "a test", "nodes": 2, "devices_per_node": 4,
   "device": {
     "name": "D", "kind": "cuda", "memory_bytes": 8e10, "multiprocessors": 108, "memory_bytes_per_second": 1.5e12,
-    "kernel_seconds": 5e-6, "engine_factor": 1.2, "communication_slowdown": 0.05, "step_seconds": 1e-3,
+    "update_bytes_per_second": 1.4e12, "kernel_seconds": 5e-6, "engine_factor": 1.2, "communication_slowdown": 0.05, "step_seconds": 1e-3,
     "rates": {"bf16": {"products": 2e14, "attention_forward": 1.5e14, "attention_backward": 1.2e14, "peak": 3e14},
               "fp32": {"products": 1e14}},
     "products": [{"dtype": "bf16", "m": 2048, "n": 1024, "k": 512, "flops_per_second": 1.9e14}],
@@ -25,7 +25,7 @@ constexpr const char* kWhole = R"({
   "network": {"bytes_per_second": 2e10, "ports_per_node": 2, "hierarchical": false},
   "host_link": {"up_bytes_per_second": 5e10, "down_bytes_per_second": 4e10, "up_duplex_bytes_per_second": 3e10,
                 "down_duplex_bytes_per_second": 2.5e10, "latency_seconds": 1e-5},
-  "host": {"memory_bytes": 1e12, "cores": 64, "memory": [{"threads": 1, "bytes_per_second": 2e10},
+  "host": {"memory_bytes": 1e12, "cores": 64, "update_bytes_per_second": 1.7e11, "memory": [{"threads": 1, "bytes_per_second": 2e10},
                                                           {"threads": 32, "bytes_per_second": 2e11}]},
   "disk": {"read_bytes_per_second": 7e9, "write_bytes_per_second": 3e9},
   "overlap": {"data_parallel": 0.9, "tensor_parallel": 0.5, "pipeline": 1}
