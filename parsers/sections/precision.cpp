@@ -101,6 +101,9 @@ Bf16Config ParseBf16(SectionReader& root, const TrainFlags& flags) {
   const bool old_name = !root.Has("bf16") && root.Has("bfloat16");
   SectionReader in = root.Section(old_name ? "bfloat16" : "bf16", SectionKind::kChecked, /*null_is_absent=*/true);
   root.Take(old_name ? "bf16" : "bfloat16");
+  if (old_name) {
+    root.diagnostics().Notice("CFG011", root.At("bfloat16"), "bfloat16", "an old name", "write \"bf16\"");
+  }
   Bf16Config c;
   ReadEnabled(in, flags.bf16, "--bf16", c.enabled);
   in.RejectUnread(kBf16Known);

@@ -174,7 +174,9 @@ TEST(Config, CFG_16_AFlagThatDiffersFromTheFileIsAnError) {
 }
 
 TEST(Config, CFG_23_TwoPrecisionsAndTwoNames) {
-  EXPECT_TRUE(ParseKeys(R"("bfloat16":{"enabled":true})").config.bf16.enabled);
+  const ParseResult old = ParseKeys(R"("bfloat16":{"enabled":true})");
+  EXPECT_TRUE(old.config.bf16.enabled);
+  EXPECT_TRUE(Has(old, Severity::kNotice, "CFG011", "bfloat16"));
   EXPECT_EQ(Keys{"CFG030 fp16.enabled"}, ErrorKeys(ParseKeys(R"("bf16":{"enabled":true},"fp16":{"enabled":true})")));
   EXPECT_EQ(Keys{"CFG011 bfloat16.enabled"},
             ErrorKeys(ParseKeys(R"("bf16":{"enabled":false},"bfloat16":{"enabled":true})")));
