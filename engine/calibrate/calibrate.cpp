@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/strings.h"
 #include "engine/base/version.h"
 #include "engine/calibrate/fit.h"
@@ -101,7 +103,11 @@ Calibration Calibrate(RankWorld& world, const CalibrateOptions& options) {
     RankWorld alone = Alone(world);
     alone.device = at::kCPU;
     MeasureHostMemory(Stopwatch(alone, sizes.effort), sizes, cluster.host, found.figures);
-    if (!options.folder.empty()) MeasureDisk(options.folder, sizes, cluster.disk, found.figures);
+    try {
+      if (!options.folder.empty()) MeasureDisk(options.folder, sizes, cluster.disk, found.figures);
+    } catch (const Error& error) {  // what else was measured is worth as much
+      log::Warn("the disk is not measured: {}", error.what());
+    }
   }
   cluster.host.cores = CoresOfProcess();
   FitEngineFactor(watch, sizes, sharing, cluster, found.figures);

@@ -104,7 +104,7 @@ TEST_F(Doctor, AMachineWithoutGpusIsWellAndOneWithoutTheirLibraryIsNot) {
   EXPECT_NE(broken.fix, "");
 }
 
-TEST_F(Doctor, DescribesGpusTheirLinksAndTroubles) {
+TEST_F(Doctor, DOC_05_DescribesGpusTheirLinksAndTroubles) {
   const Findings found = GpuFindings(FAKE_NVML, root_);
   EXPECT_EQ(With(found, "580.1, for CUDA up to 13.1; 2 GPUs").topic, "driver");
   EXPECT_EQ(With(found, "Fake 100, 100.00 GiB, of which 99.00 GiB are free").health, Health::kOk);
