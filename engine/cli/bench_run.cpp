@@ -121,17 +121,23 @@ double NumberOf(const JsonValue& object, std::string_view key) {
 }
 
 // Bytes by class out of one half of `account`; the rest of it are sums and what lies elsewhere.
-void SetMemory(const JsonValue& account, std::string_view half, report::BenchFigures& figures) {
+// `no_context`: without what the process takes beside them.
+void SetMemory(const JsonValue& account, std::string_view half, bool no_context, report::BenchFigures& figures) {
   const JsonMember* found = account.Find(half);
   if (found == nullptr) return;
   static constexpr std::string_view kNoClass[] = {"total",         "initialisation", "save",  "host",
                                                   "reserved_peak", "resident_peak",  "others"};
   figures.memory_by_class.clear();
+  figures.memory_bytes = static_cast<int64_t>(NumberOf(found->value, "total"));
   for (const JsonMember& member : found->value.members) {
     if (std::ranges::find(kNoClass, member.key) != std::end(kNoClass)) continue;
-    figures.memory_by_class.emplace_back(member.key, static_cast<int64_t>(member.value.number));
+    const int64_t bytes = static_cast<int64_t>(member.value.number);
+    if (no_context && member.key == JsonName(MemoryClass::kContext)) {
+      figures.memory_bytes -= bytes;
+    } else {
+      figures.memory_by_class.emplace_back(member.key, bytes);
+    }
   }
-  figures.memory_bytes = static_cast<int64_t>(NumberOf(found->value, "total"));
 }
 
 // What the run wrote with --log-json (docs/log_json.md), but for the steps that warm up.
@@ -143,8 +149,8 @@ void ReadLog(const BenchJob& job, const std::string& file, report::BenchLayout& 
     const std::optional<JsonValue> step = line.empty() ? std::nullopt : ReadJson(line, file, diagnostics);
     if (!step) continue;
     if (const JsonMember* account = step->Find("account")) {
-      SetMemory(account->value, "measured", layout.measured);
-      if (layout.predicted) SetMemory(account->value, "planned", *layout.predicted);
+      SetMemory(account->value, "measured", job.cpu, layout.measured);
+      if (layout.predicted) SetMemory(account->value, "planned", job.cpu, *layout.predicted);
     } else {
       layout.measured.memory_bytes = static_cast<int64_t>(NumberOf(*step, "memory"));
     }

@@ -44,8 +44,9 @@ void AddResults(Page& page, const BenchReport& report) {
                 rows);
   page.AddNote(
       "waiting: share of the step in which the compute lane stands still. communication: share in which a lane of "
-      "communication works, hidden or not. bubble: share of the time from the first pass to the last in which compute "
-      "stands still. They are means over the ranks, of one traced step.");
+      "communication works, hidden or not. bubble: share of the time from the first pass to the last in which a rank "
+      "waits "
+      "for another stage. They are means over the ranks, of one traced step.");
   for (const BenchLayout& layout : report.layouts) {
     if (!layout.failure.empty()) page.AddNote(fmt::format("{} was not measured: {}", layout.name, layout.failure));
   }
@@ -76,19 +77,25 @@ void AddPlots(Page& page, const BenchReport& report) {
   }
 }
 
-// The classes' colours follow the names that plan and train use for them.
-std::string_view ColourOf(const std::string& name) {
+struct ClassText {
+  std::string name;
+  std::string_view colour;
+};
+
+// A class in the words and the colour that the pages of plans have for it.
+ClassText TextOf(const std::string& key) {
   for (size_t c = 0; c < kNumMemoryClasses; ++c) {
     const MemoryClass of = static_cast<MemoryClass>(c);
-    if (name == Name(of) || name == JsonName(of)) return Colour(of);
+    if (key == JsonName(of)) return {std::string(Name(of)), Colour(of)};
   }
-  return name == "arena" ? Colour(MemoryClass::kActivations) : "#b9c0c9";
+  return {key, key == "arena" ? Colour(MemoryClass::kActivations) : "#b9c0c9"};
 }
 
 Bar MemoryBar(const std::string& label, const BenchFigures& figures) {
   Bar bar{label, FormatBytes(figures.memory_bytes), {}};
   for (const auto& [name, bytes] : figures.memory_by_class) {
-    bar.parts.push_back({name, ColourOf(name), static_cast<double>(bytes), FormatBytes(bytes)});
+    const ClassText text = TextOf(name);
+    bar.parts.push_back({text.name, text.colour, static_cast<double>(bytes), FormatBytes(bytes)});
   }
   return bar;
 }
@@ -107,7 +114,8 @@ void AddMemory(Page& page, const BenchReport& report) {
     full = std::max(full, sum);
   }
   if (full <= 0) return;
-  page.AddHeading("Memory of rank 0 by class", "At its peak.");
+  page.AddHeading("Memory of rank 0 by class",
+                  "At its peak. A run measures the arena as one: activations, what is gathered, buckets, boundaries.");
   page.AddBars(bars, full);
 }
 

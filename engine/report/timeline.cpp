@@ -47,21 +47,23 @@ double Covered(std::vector<std::pair<double, double>> intervals) {
 
 struct Busy {
   double compute = 0, communication = 0;
+  double idle = 0;  // no lane but pp does anything
 };
 
 // Within [begin, end].
 Busy BusyOf(const TimelineRow& row, double begin, double end) {
-  std::vector<std::pair<double, double>> compute, communication, inside;
+  std::vector<std::pair<double, double>> compute, communication, inside, any;
   for (const Span& span : row.spans) {
     const std::pair<double, double> part = {std::max(span.start, begin), std::min(span.end, end)};
     if (part.second <= part.first) continue;
+    if (span.lane != Lane::kPp && span.kind != SpanKind::kWait) any.push_back(part);
     if (IsCommunication(span)) communication.push_back(part);
     if (span.lane == Lane::kCompute) (span.kind == SpanKind::kWait ? inside : compute).push_back(part);
   }
   // A wait that lies inside an instruction is no work; one between two covers nothing of it.
   std::vector<std::pair<double, double>> both = compute;
   both.insert(both.end(), inside.begin(), inside.end());
-  return {Covered(both) - Covered(inside), Covered(communication)};
+  return {Covered(both) - Covered(inside), Covered(communication), end - begin - Covered(any)};
 }
 
 }  // namespace
@@ -114,7 +116,7 @@ Shares SharesOf(const Timeline& timeline) {
   Shares shares;
   if (timeline.rows.empty() || timeline.step_seconds <= 0) return shares;
   const double rows = static_cast<double>(timeline.rows.size());
-  double first = timeline.step_seconds, last = 0, in_passes = 0;
+  double first = timeline.step_seconds, last = 0, idle = 0;
   for (const TimelineRow& row : timeline.rows) {
     for (const Span& span : row.spans) {
       if (!IsPass(span.kind)) continue;
@@ -126,10 +128,10 @@ Shares SharesOf(const Timeline& timeline) {
     const Busy whole = BusyOf(row, 0, timeline.step_seconds);
     shares.busy += whole.compute / timeline.step_seconds / rows;
     shares.communication += whole.communication / timeline.step_seconds / rows;
-    in_passes += BusyOf(row, first, last).compute / rows;
+    idle += BusyOf(row, first, last).idle / rows;
   }
   shares.waiting = 1 - shares.busy;
-  if (last > first) shares.bubble = 1 - in_passes / (last - first);
+  if (last > first) shares.bubble = idle / (last - first);
   return shares;
 }
 

@@ -64,7 +64,8 @@ struct Shares {
   double waiting = 0;  // lane compute between its instructions, and inside them for tensor parallelism: 1 - busy
   // Lanes tp, pp and dp at communication, hidden or not: as a profiler adds up its kernels.
   double communication = 0;
-  // Idle share of lane compute from the first pass of any rank to the last.
+  // Of the time from the first pass of any rank to the last: what neither an instruction of lane compute nor one of the
+  // rank's other lanes fills, those of transfers between stages left out. So it is waiting for other stages' passes.
   double bubble = 0;
 };
 Shares SharesOf(const Timeline& timeline);

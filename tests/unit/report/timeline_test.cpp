@@ -21,14 +21,16 @@ TEST(Timeline, SharesOfAStep) {
                            {At(Lane::kCompute, SpanKind::kForward, 0, 4), At(Lane::kCompute, SpanKind::kWait, 1, 2),
                             At(Lane::kCompute, SpanKind::kWait, 4, 5), At(Lane::kCompute, SpanKind::kBackward, 5, 8),
                             At(Lane::kCompute, SpanKind::kUpdate, 9, 10), At(Lane::kDp, SpanKind::kReduce, 7, 9),
-                            At(Lane::kPp, SpanKind::kTransfer, 8, 9.5), At(Lane::kUp, SpanKind::kLoad, 0, 6)}});
+                            At(Lane::kPp, SpanKind::kTransfer, 8, 9.5), At(Lane::kUp, SpanKind::kLoad, 0, 2)}});
   const Shares one = SharesOf(timeline);
   EXPECT_DOUBLE_EQ(one.busy, 0.7);  // 3 of the forward, 3 of the backward, 1 of the update
   EXPECT_DOUBLE_EQ(one.waiting, 0.3);
   EXPECT_DOUBLE_EQ(one.communication, 0.25);  // 7 to 9.5: two lanes at once count once
-  EXPECT_DOUBLE_EQ(one.bubble, 0.25);         // of 0 to 8 the wait inside and the gap
+  EXPECT_DOUBLE_EQ(one.bubble, 0.125);        // of 0 to 8 the gap from 4 to 5
   timeline.rows.push_back({"rank 1", "", {At(Lane::kCompute, SpanKind::kForward, 4, 8)}});
-  EXPECT_DOUBLE_EQ(SharesOf(timeline).bubble, 1 - 10.0 / 16);
+  EXPECT_DOUBLE_EQ(SharesOf(timeline).bubble, 5.0 / 16);
+  timeline.rows[1].spans.push_back(At(Lane::kDp, SpanKind::kGather, 0, 4));  // it waits for weights, not for a stage
+  EXPECT_DOUBLE_EQ(SharesOf(timeline).bubble, 1.0 / 16);
 }
 
 class Traces : public ::testing::Test {
