@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/cli/launcher/command.h"
+#include "tests/cli/report/browser.h"
 #include "tests/unit/report/html_check.h"
 
 namespace trireme::testing {
@@ -88,6 +89,16 @@ TEST(BenchCommand, MeasuresLayoutsPredictsThemAndGoesOnAfterAFailure) {
   std::ifstream page(html);
   const std::string text(std::istreambuf_iterator<char>(page), {});
   EXPECT_EQ(FaultsOfPage(text), std::vector<std::string>{});
+  if (const std::string browser = Browser(); !browser.empty()) {
+    std::string why;
+    const auto rendered = Render(browser, text, /*dark=*/false, why);
+    ASSERT_TRUE(rendered) << why;
+    EXPECT_EQ(rendered->complaints, std::vector<std::string>{});
+    EXPECT_EQ(rendered->requests, 0);
+    EXPECT_EQ(rendered->painted, 9);  // five plots, and two timelines of each of two layouts
+    EXPECT_EQ(rendered->blank, 0);
+    EXPECT_EQ(rendered->wide, 0);
+  }
   // The tensor-parallel collectives inside units are events of a lane of their own.
   const nlohmann::json traced = nlohmann::json::parse(DataOfPage(text, "measuredlayout0"));
   ASSERT_EQ(traced["rows"].size(), 2U);
