@@ -18,6 +18,16 @@ void MemoryRow(std::string_view name, int64_t bytes, std::string_view how) {
   if (bytes > 0) fmt::print("  {:<16}{:>12}  {}\n", name, FormatBytes(bytes), how);
 }
 
+// What is transient, where it is most.
+void PrintArena(const MemoryAccount& m) {
+  MemoryRow("arena", m.arena, "what comes and goes; at its fullest");
+  MemoryRow("  activations", m.of_arena.activations, "in flight: what forward passes leave for backward passes");
+  MemoryRow("  gathered", m.of_arena.gathered, "parameters: whole weights of a few units");
+  MemoryRow("  buckets", m.of_arena.buckets, "gradients of a few units, and the staging of their reductions");
+  MemoryRow("  boundaries", m.of_arena.boundaries, "between units and stages, kept inputs, tokens");
+  MemoryRow("  gaps", m.arena - m.of_arena.live(), "alignment, and places that lanes may not share");
+}
+
 // Of what is offloaded and of inputs kept there; every rank of a node takes as much.
 void PrintHostMemory(const Plan& plan) {
   const MemoryAccount::Host& h = plan.memory.host;
@@ -30,7 +40,9 @@ void PrintHostMemory(const Plan& plan) {
   MemoryRow("staging", h.arena,
             plan.boundaries_on_host ? "kept inputs, weights on their way to the device"
                                     : "weights of a few units on their way to the device");
-  MemoryRow("total", h.total(), fmt::format("{} bytes", FormatCount(h.total())));
+  MemoryRow("total", h.total(),
+            fmt::format("{} bytes; {} more while a run begins, {} while it saves", FormatCount(h.total()),
+                        FormatBytes(h.initialising), FormatBytes(h.saving)));
   MemoryRow("on disk", h.disk, "in files of nvme_path");
 }
 
@@ -53,14 +65,18 @@ void PrintMemory(const Plan& plan) {
   row("gradients", m.gradients, shared(2));
   if (plan.separate_master) row("master weights", m.master_weights, shared(1));
   row("moments", m.moments, shared(1));
-  row("arena", m.arena,
-      stage == 3   ? "activations, gathered weights, gradients of a few units"
-      : stage == 2 ? "activations, gradients of a few units"
-                   : "activations");
+  PrintArena(m);
+  row("workspace", m.workspace, "scratch of what computes, as much as the hungriest unit needs");
+  if (m.logits > 0) row("  logits", m.logits, "of it, for a chunk of tokens");
   row("attention", m.pool, "outputs of the attention kernels");
-  row("workspace", m.workspace, "scratch: logits of a chunk of tokens, or a block's backward");
   if (m.tables > 0) row("tables", m.tables, "cosines and sines of rotary positions");
-  row("total", m.total(), fmt::format("{} bytes", FormatCount(m.total())));
+  row("total", m.total(), fmt::format("{} bytes, at the peak of a step", FormatCount(m.total())));
+  const auto at = [&](MemoryMoment moment) { return FormatBytes(SumOf(ByClass(m, moment))); };
+  fmt::print(
+      "  on a GPU with the driver's context ({}){}: {} at the peak of initialisation, {} of a step, {} of a save\n",
+      FormatBytes(m.context),
+      m.communicator > 0 ? fmt::format(" and NCCL's communicators ({})", FormatBytes(m.communicator)) : "",
+      at(MemoryMoment::kInitialise), at(MemoryMoment::kStep), at(MemoryMoment::kSave));
   PrintHostMemory(plan);
 }
 

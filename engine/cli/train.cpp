@@ -25,6 +25,7 @@
 #include "engine/base/progress_note.h"
 #include "engine/base/strings.h"
 #include "engine/base/version.h"
+#include "engine/cli/check_command.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/leave.h"
 #include "engine/cli/progress.h"
@@ -467,6 +468,9 @@ int RunTrain(Arguments arguments) {
       progress->Begin(instruction, step);
     };
   }
+  setup.plan_command =
+      PlanCommandOf(arguments, options.deepspeed_config, CeilDiv(world.world_size, std::max(1, world.ranks_per_node)),
+                    std::min(world.world_size, world.ranks_per_node));
   Trainer trainer(setup, std::move(world));
   if (progress) progress->set_plan(trainer.plan());
   return RunOrLeave([&] {

@@ -116,6 +116,7 @@ class Executor {
   void Drain();
   void set_tracer(std::shared_ptr<Tracer> tracer) { parts_.tracer = std::move(tracer); }  // after Drain
   int64_t arena_bytes() const;
+  const at::Tensor& arena() const { return arena_; }  // bytes; free for other use after Drain, until the next run
   int64_t workspace_bytes() const;
   int64_t host_arena_bytes() const;  // 0 where nothing is offloaded
 

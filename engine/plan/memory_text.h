@@ -40,7 +40,7 @@ struct MemoryRoom {
   int64_t device_limit = 0;                   // what the user grants each rank of it; 0: all
   int64_t ranks_per_node = 1;
   int64_t shared_devices = 0;  // of the node, over which its ranks lie in turn (--oversubscribe); 0: one for each rank
-  HostMemory host;
+  HostMemory host = {};
 };
 
 // A plan that asks for more than there is.

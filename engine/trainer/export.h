@@ -16,10 +16,14 @@ struct ExportRequest {
   DType dtype = DType::kFloat32;                       // of the file: the compute type's weights, else rounded masters
   std::vector<checkpoint::Companion> companions = {};  // rank 0
   int64_t max_shard_bytes = safetensors::kMaxShardBytes;
+  // Bytes on the device that nothing uses meanwhile: gathered units lie there, and not in memory of their own. Too
+  // small, or undefined: memory is allocated.
+  at::Tensor scratch = {};
 };
 
-// All ranks, between steps; rank 0 writes. Where weights are sharded, one unit at a time is gathered. A failure of rank
-// 0 is Error{kCheckpoint, TRN017} on all ranks, and leaves no folder.
+// All ranks, between steps; rank 0 writes. Where weights are sharded, one unit at a time is gathered, and goes to the
+// file tensor by tensor: beside `scratch` no rank takes more than one tensor. A failure of rank 0 is Error{kCheckpoint,
+// TRN017} on all ranks, and leaves no folder.
 void ExportHuggingFace(const RankState& state, RankWorld& world, Communicator& dp, const ExportRequest& request);
 
 }  // namespace trireme

@@ -21,6 +21,7 @@
 #include "engine/trainer/export.h"
 #include "engine/trainer/fill_layout.h"
 #include "engine/trainer/first_bad_value.h"
+#include "engine/trainer/memory_cures.h"
 #include "engine/trainer/own_values.h"
 #include "engine/trainer/run_texts.h"
 #include "parsers/model_text.h"
@@ -89,17 +90,20 @@ Trainer::Trainer(const TrainerSetup& setup, RankWorld world)
   const VerifyReport mixed = VerifySequence(plan_, {&train, &eval, &eval, &train, &train});
   TRIREME_CHECK(mixed.ok(), mixed.problems.empty() ? "" : mixed.problems.front());
   AccountMemory(plan_);
-  memory_watch_.RequireRoom(plan_, world_, CuresOf);
+  for (MemoryAccount& account : plan_.memory_of_pp_rank) {
+    if (world_.shares_gpus) account.communicator = 0;  // through the host
+  }
+  cures_ = [this, inputs](const Plan& plan, const MemoryShortage& shortage) {
+    return CuresFor({setup_.config, setup_.model, inputs}, plan, shortage, world_.ranks_per_node,
+                    world_.device.is_cuda(), setup_.plan_command);
+  };
+  memory_watch_.RequireRoom(plan_, world_, cures_);
   if (setup_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
   Guard([&] { Allocate(std::move(train), std::move(eval)); });
   BroadcastBuffers(setup_.modules, world_);
 }
 
 Trainer::~Trainer() = default;
-
-std::vector<std::string> Trainer::CuresOf(const Plan& plan, const MemoryShortage& shortage) {
-  return WaysToShrink(plan, shortage.on_host);
-}
 
 void Trainer::Allocate(CompiledProgram train, CompiledProgram eval) {
   const ZeroConfig& zero = setup_.config.zero_optimization;
@@ -293,8 +297,9 @@ void Trainer::SaveHuggingFace(const std::filesystem::path& folder, std::optional
   RefuseOwnModules(plan_.model, "writing a Hugging Face folder", folder.string());
   TRIREME_CHECK(pending_.empty(), "a step is unfinished");
   executor_->Drain();
-  ExportHuggingFace(*state_, world_, *groups_.dp,
-                    {folder, dtype.value_or(plan_.dtypes.compute), std::move(companions)});
+  ExportRequest request{folder, dtype.value_or(plan_.dtypes.compute), std::move(companions)};
+  request.scratch = executor_->arena();
+  Guard([&] { ExportHuggingFace(*state_, world_, *groups_.dp, request); });
 }
 
 std::optional<ScalerCounters> Trainer::ScalerOf(const double* step_state) const {

@@ -50,6 +50,7 @@ struct TrainerSetup {
   std::vector<InjectedStepValue> inject_values = {};
   std::function<void(const Instruction&, int64_t step)> before_instruction = {};  // ExecutorParts
   MemoryLimits memory_limits = {};
+  std::string plan_command = {};                  // shows this job's plan: for errors about memory
   std::shared_ptr<PageLock> page_lock = nullptr;  // tests: RankMemoryOptions
 };
 
@@ -138,13 +139,13 @@ class Trainer {
   void Allocate(CompiledProgram train, CompiledProgram eval);
   template <typename Work>
   auto Guard(const Work& work) {
-    return memory_watch_.Guard(plan_, world_.rank, *memory_, CuresOf, work);
+    return memory_watch_.Guard(plan_, world_.rank, *memory_, cures_, work);
   }
-  static std::vector<std::string> CuresOf(const Plan& plan, const MemoryShortage& shortage);
 
   TrainerSetup setup_;
   RankWorld world_;
   MemoryWatch memory_watch_;
+  MemoryWatch::Cures cures_;
   std::shared_ptr<RankMemory> memory_;
   RankGroups groups_;
   StepWatch watch_;
