@@ -468,9 +468,10 @@ int RunTrain(Arguments arguments) {
       progress->Begin(instruction, step);
     };
   }
-  setup.plan_command =
-      PlanCommandOf(arguments, options.deepspeed_config, CeilDiv(world.world_size, std::max(1, world.ranks_per_node)),
-                    std::min(world.world_size, world.ranks_per_node));
+  setup.plan_command = [&, nodes = CeilDiv(world.world_size, std::max(1, world.ranks_per_node)),
+                        gpus = std::min(world.world_size, world.ranks_per_node)](const std::vector<std::string>& keys) {
+    return PlanCommandOf(arguments, options.deepspeed_config, nodes, gpus, keys);
+  };
   Trainer trainer(setup, std::move(world));
   if (progress) progress->set_plan(trainer.plan());
   return RunOrLeave([&] {

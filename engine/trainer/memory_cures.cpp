@@ -32,7 +32,7 @@ FillOptions OptionsOf(const Plan& plan, const MemoryShortage& shortage, bool on_
 }  // namespace
 
 std::vector<std::string> CuresFor(const Job& job, const Plan& plan, const MemoryShortage& shortage,
-                                  int64_t ranks_per_node, bool on_gpu, const std::string& command) {
+                                  int64_t ranks_per_node, bool on_gpu, const PlanCommand& command) {
   std::vector<Change> changes;
   try {
     changes = CheapestChanges(job, OptionsOf(plan, shortage, on_gpu), ranks_per_node, nullptr, kChangesShown);
@@ -47,7 +47,11 @@ std::vector<std::string> CuresFor(const Job& job, const Plan& plan, const Memory
     if (change.plan.memory.host.total() > 0) {
       text += fmt::format(" and {} on the host", FormatBytes(change.plan.memory.host.total()));
     }
-    if (!command.empty()) text += fmt::format("\n         check: {} {}", command, WithFlags(change));
+    if (command) {
+      std::vector<std::string> keys;
+      for (const auto& [key, value] : change.keys) keys.push_back(key);
+      text += fmt::format("\n         check: {} {}", command(keys), WithFlags(change));
+    }
     cures.push_back(text);
   }
   return cures;

@@ -21,7 +21,6 @@
 #include "engine/trainer/export.h"
 #include "engine/trainer/fill_layout.h"
 #include "engine/trainer/first_bad_value.h"
-#include "engine/trainer/memory_cures.h"
 #include "engine/trainer/own_values.h"
 #include "engine/trainer/run_texts.h"
 #include "parsers/model_text.h"

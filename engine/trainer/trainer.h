@@ -18,6 +18,7 @@
 #include "engine/model/own_modules.h"
 #include "engine/plan/plan.h"
 #include "engine/trainer/dynamic_step.h"
+#include "engine/trainer/memory_cures.h"
 #include "engine/trainer/memory_watch.h"
 #include "engine/trainer/rank_world.h"
 #include "engine/trainer/replicas.h"
@@ -50,7 +51,7 @@ struct TrainerSetup {
   std::vector<InjectedStepValue> inject_values = {};
   std::function<void(const Instruction&, int64_t step)> before_instruction = {};  // ExecutorParts
   MemoryLimits memory_limits = {};
-  std::string plan_command = {};                  // shows this job's plan: for errors about memory
+  PlanCommand plan_command = {};                  // for errors about memory
   std::shared_ptr<PageLock> page_lock = nullptr;  // tests: RankMemoryOptions
 };
 
