@@ -4,12 +4,14 @@
 #include <fmt/core.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/log.h"
 #include "engine/base/strings.h"
 #include "engine/base/version.h"
 #include "engine/calibrate/calibrate.h"
@@ -134,11 +136,27 @@ std::string Shown(const calibrate::Figure& figure) {
   return fmt::format("{:.4g}", figure.value);
 }
 
+constexpr double kRestlessSpread = 0.3;
+
+// A busy machine shows in most figures, not in one.
+void WarnIfRestless(const calibrate::Figures& figures) {
+  std::vector<double> spreads;
+  for (const calibrate::Figure& figure : figures) spreads.push_back(figure.spread);
+  std::ranges::sort(spreads);
+  const double usual = spreads.empty() ? 0 : spreads[spreads.size() / 2];
+  if (usual < kRestlessSpread) return;
+  log::Warn(
+      "half of the figures spread by {:.0f} % or more: other programs were running. Predictions will be as rough; "
+      "measure again when the machine is idle",
+      100 * usual);
+}
+
 int Measure(const Measuring& request) {
   RankWorld world = RankWorld::FromEnvironment("");
   const calibrate::Calibration found =
       calibrate::Calibrate(world, {.quick = request.quick, .folder = request.nvme_path});
   if (world.rank == 0) {
+    WarnIfRestless(found.figures);
     const std::string text = ClusterToJson(found.cluster);
     if (!request.out.empty()) WriteFileDurably(request.out, text, ErrorCode::kEnvironment);
     if (request.json) {
