@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Predictions against real runs on one GPU: calibrates the machine, trains gpt-1.3b, gpt-2.7b and gpt-6.7b for some steps,
+# Predictions against real runs on one GPU: calibrates the machine, trains GPTs of 1.42, 2.78 and 6.86 billion parameters for some steps,
 # and compares tokens/s with what `trireme plan --cluster` says. One line a run; ends with 1 if one is off by more than 8 %.
 #   tests/bench/predict_gpu.sh [BIN_DIR [WORK_DIR]]     BIN_DIR: folder of the program trireme, default build/bin
 # CLUSTER=FILE takes an earlier calibration; STEPS, RUNS ("1.3b_keep 6.7b_cheap ...") and TOLERANCE (0.08) may be set. Needs one GPU
@@ -29,7 +29,7 @@ for run in $runs; do
 {"train_batch_size": ${batch[0]}, "train_micro_batch_size_per_gpu": ${batch[1]}, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
  "steps_per_print": 1000, "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "weight_decay": 0.1}}}
 JSON
-  flags=(--model_name "$model" --seq-length 2048 "${recompute[@]}")
+  flags=(--model_name "$model" --untie --seq-length 2048 "${recompute[@]}")
   rm -f "$work/$run.jsonl"
   if ! "$bin/trireme" launch --num_gpus 1 --master_port 0 train --deepspeed --deepspeed_config "$work/$run.json" "${flags[@]}" \
     --data-path "$work/tokens" --split 100,0,0 --train-iters "$steps" --eval-interval 0 --log-json "$work/$run.jsonl" >"$work/$run.log" 2>&1; then
