@@ -190,7 +190,7 @@ struct BenchTable {
     set.Add("micro-batch-size", "N", "sequences, where a layout names none", o.micro_batch_size);
     set.Add("seq-length", "N", "tokens per sample", o.seq_length);
     set.Add("steps", "N", "measured", o.steps);
-    set.Add("warmup", "N", "steps before them; at least 6, of which the last are traced", o.warmup);
+    set.Add("warmup", "N", "steps before them; at least 7, of which some are traced", o.warmup);
     set.Add("data-path", "PREFIX", "tokens; random ones if not given", o.data_path);
     set.AddHeading("Reports:");
     set.Add("cluster", "NAME|FILE", "predicts each figure on this description", o.cluster);

@@ -120,6 +120,9 @@ struct PlanOptions {
   bool help = false;
 };
 
+// --trace records the steps before the one before this, and is written before that one: both take longer.
+constexpr int64_t kFirstUntracedStep = 7;
+
 struct BenchOptions {
   std::string config;  // ds_config.json; "": AdamW in the type that suits the device, and nothing else
   ModelFlags model;
@@ -130,17 +133,14 @@ struct BenchOptions {
   std::optional<int64_t> global_batch_size;  // sequences; unset: the config's, or 8 a rank
   int64_t micro_batch_size = 1;              // sequences, where a layout names none
   int64_t seq_length = 1024;
-  int64_t steps = 20, warmup = 6;  // measured, and before them
-  std::string data_path;           // "": random tokens
-  std::string cluster;             // to predict beside; "": nothing is predicted
+  int64_t steps = 20, warmup = kFirstUntracedStep;  // measured, and before them
+  std::string data_path;                            // "": random tokens
+  std::string cluster;                              // to predict beside; "": nothing is predicted
   std::optional<double> peak_tflops;
   std::string json, html;  // files out; "": none
   std::string work_dir;    // for configs, logs and traces; "": a temporary one, removed
   bool help = false;
 };
-// --trace records the steps before this one, and they take longer.
-constexpr int64_t kFirstUntracedStep = 6;
-
 // `args` without the program's and the subcommand's name. Throw Error{kUsage, USE001..}.
 TrainOptions ParseTrainFlags(const std::vector<std::string>& args);
 PlanOptions ParsePlanFlags(const std::vector<std::string>& args);

@@ -45,7 +45,7 @@ namespace {
 
 // Steps that --trace records: late enough that allocators and caches are warm, few enough to read.
 constexpr int64_t kFirstTracedStep = 3, kTracedSteps = 3;
-static_assert(kFirstTracedStep + kTracedSteps <= kFirstUntracedStep);
+static_assert(kFirstTracedStep + kTracedSteps + 1 <= kFirstUntracedStep);
 
 struct Resolved {
   Config config;

@@ -58,7 +58,7 @@ class TimelineJson {
 
   std::string Text() {
     std::string rows;
-    for (const TimelineRow& row : timeline_.rows) rows += (rows.empty() ? "" : ",\n") + Row(row);
+    for (size_t i = 0; i < timeline_.rows.size(); ++i) rows += (i == 0 ? "" : ",\n") + Row(i);
     std::string kinds, names;
     for (size_t kind = 0; kind < kNumSpanKinds; ++kind) {
       const SpanKind of = static_cast<SpanKind>(kind);
@@ -71,7 +71,13 @@ class TimelineJson {
   }
 
  private:
-  std::string Row(const TimelineRow& row) {
+  // Ranks that run alike share their spans.
+  std::string Row(size_t index) {
+    const TimelineRow& row = timeline_.rows[index];
+    const std::string head = fmt::format("{{\"label\":{},\"note\":{},", JsonText(row.label), JsonText(row.note));
+    for (size_t earlier = 0; earlier < index; ++earlier) {
+      if (timeline_.rows[earlier].spans == row.spans) return head + fmt::format("\"like\":{}}}", earlier);
+    }
     std::map<Lane, std::string> lanes;
     for (const Span& span : row.spans) {
       std::string& list = lanes[span.lane];
@@ -83,11 +89,13 @@ class TimelineJson {
     for (const auto& [lane, spans] : lanes) {
       text += fmt::format("{}{{\"name\":{},\"spans\":[{}]}}", text.empty() ? "" : ",", JsonText(Name(lane)), spans);
     }
-    return fmt::format("{{\"label\":{},\"note\":{},\"lanes\":[{}]}}", JsonText(row.label), JsonText(row.note), text);
+    return head + fmt::format("\"lanes\":[{}]}}", text);
   }
 
-  int NumberOf(const std::string& name) {
-    if (name.empty()) return -1;
+  // A name says its micro-batch at the end, and the span does too.
+  int NumberOf(const std::string& full) {
+    if (full.empty()) return -1;
+    const std::string name = full.substr(0, full.rfind(" micro-batch "));
     const auto [found, added] = numbers_.try_emplace(name, static_cast<int>(names_.size()));
     if (added) names_.push_back(name);
     return found->second;
@@ -284,7 +292,9 @@ std::string Page::Text() const {
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\">\n<meta http-equiv=\"Content-Security-Policy\" "
       "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n<link "
-      "rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{}<footer>trireme "
+      "rel=\"icon\" "
+      "href=\"data:,\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{}<noscript><p>Timelines and curves "
+      "are drawn by scripts that this page brings along.</p></noscript>\n<footer>trireme "
       "{}</footer>\n<script>\n{}</script>\n</body>\n</html>\n",
       Escape(title_), kStyleCss, body_, Version(), scripts);
 }

@@ -40,6 +40,7 @@ struct Span {
   double start = 0, end = 0;  // seconds from the step's beginning
   int64_t micro_batch = -1;   // -1: not of one
   std::string name;           // "Forward transformer.h.3 micro-batch 2"; of a wait the reason, or ""
+  bool operator==(const Span&) const = default;
 };
 
 struct TimelineRow {

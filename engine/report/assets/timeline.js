@@ -4,6 +4,7 @@ const kSpan = 5;
 class Timeline {
   constructor(host, data, view) {
     Object.assign(this, {host, data, view});
+    for (const row of data.rows) row.lanes ??= data.rows[row.like].lanes;
     this.canvas = host.querySelector('canvas');
     this.canvas.tabIndex = 0;
     let most = 0;
