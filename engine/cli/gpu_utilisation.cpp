@@ -1,6 +1,7 @@
 #include "engine/cli/gpu_utilisation.h"
 
 #include <charconv>
+#include <numeric>
 #include <string>
 
 #include "engine/base/env.h"
@@ -27,11 +28,13 @@ std::vector<unsigned int> VisibleNumbers() {
 
 }  // namespace
 
-GpuUtilisation::GpuUtilisation(int64_t most) : library_(std::make_unique<Nvml>("libnvidia-ml.so.1")) {
+GpuUtilisation::GpuUtilisation(int64_t most, const std::string& library) : library_(std::make_unique<Nvml>(library)) {
   if (most == 0 || !library_->Start()) return;
   std::vector<unsigned int> numbers = VisibleNumbers();
-  const unsigned int count = library_->Get<unsigned int>("nvmlDeviceGetCount_v2").value_or(0);
-  for (unsigned int i = 0; numbers.empty() && i < count; ++i) numbers.push_back(i);
+  if (numbers.empty()) {
+    numbers.resize(library_->Get<unsigned int>("nvmlDeviceGetCount_v2").value_or(0));
+    std::iota(numbers.begin(), numbers.end(), 0U);
+  }
   for (const unsigned int number : numbers) {
     if (static_cast<int64_t>(devices_.size()) == most) break;
     if (const auto device = library_->Get<void*>("nvmlDeviceGetHandleByIndex_v2", number)) devices_.push_back(*device);

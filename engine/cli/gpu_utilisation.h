@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace trireme::cli {
@@ -13,7 +14,8 @@ class Nvml;
 class GpuUtilisation {
  public:
   // The first `most` devices that CUDA_VISIBLE_DEVICES, if it is set to numbers, leaves.
-  explicit GpuUtilisation(int64_t most);
+  // `library`: another one in tests.
+  explicit GpuUtilisation(int64_t most, const std::string& library = "libnvidia-ml.so.1");
   ~GpuUtilisation();
   bool available() const { return !devices_.empty(); }
 

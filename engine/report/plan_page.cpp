@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "engine/base/bytes.h"
 #include "engine/plan/throughput.h"
@@ -28,13 +29,15 @@ std::string Subtitle(const Plan& plan, const Cluster& cluster) {
 
 void AddSummary(Page& page, const Plan& plan, const Prediction& p, double device_bytes) {
   const int64_t peak = plan.memory.with_overhead();
+  const Throughput rate =
+      ThroughputOf(plan, static_cast<double>(plan.batch.tokens_per_step()), p.step_seconds, std::nullopt);
   std::string memory = "memory of the fullest rank at its peak";
   if (device_bytes > 0) memory += fmt::format(", of {}", FormatBytes(static_cast<int64_t>(device_bytes)));
   page.AddTiles({
       {Seconds(p.step_seconds), "predicted step"},
       {FormatCount(static_cast<int64_t>(p.tokens_per_second)), "tokens/s of all ranks"},
-      {fmt::format("{:.1f}", p.flops_per_second_per_rank / 1e12), "TFLOP/s of a rank, attention counted whole"},
-      {Percent(p.mfu_causal), "MFU, attention counted causal"},
+      {fmt::format("{:.1f}", rate.tflops_per_rank), "TFLOP/s of a rank, attention counted causal"},
+      {Percent(p.mfu_causal), "MFU, of the same count"},
       {Percent(p.exposed_share), "of the step: exposed communication"},
       {Percent(p.bubble), "bubble"},
       {FormatBytes(peak), memory},
