@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 #include <utility>
 
@@ -68,26 +69,15 @@ std::optional<Suggestion> FastestOffload(const AdviceRequest& request, Config co
   }
   std::optional<Suggestion> best = with(all);
   if (!in_part) return best;
-  int at = all;
-  for (int step = all / 2; step >= 1; step /= 2) {
-    // Neither all nor a half nor a quarter of it pays: the rest will not.
-    const bool coarse = step < all / 4;
-    if (coarse && to_beat != nullptr && (!best || best->step_seconds() >= to_beat->step_seconds())) break;
-    for (const int units : {at - step, at + step}) {
-      if (units < 1 || units >= all) continue;
-      std::optional<Suggestion> other = with(units);
-      if (!other || (best && other->step_seconds() >= best->step_seconds())) continue;
-      best = std::move(other);
-      at = units;
-      break;
-    }
+  for (const int units : {all / 2, all / 4}) {
+    if (units >= 1) TakeFaster(best, with(units));
   }
   return best;
 }
 
 // A legal layout on its way through the search: what is known of its step time, and how.
 struct Candidate {
-  enum class Known : uint8_t { kLeast, kKept, kFilled };
+  enum class Known : uint8_t { kLeast, kRoom, kKept, kFilled };
   double seconds = 0;
   size_t order = 0;  // of equal ones the first to be enumerated
   Known known = Known::kLeast;
@@ -110,6 +100,9 @@ class Search {
       queue_.pop();
       switch (candidate.known) {
         case Candidate::Known::kLeast:
+          AddRoom(candidate);
+          break;
+        case Candidate::Known::kRoom:
           AddKept(candidate);
           break;
         case Candidate::Known::kKept:
@@ -142,6 +135,27 @@ class Search {
     }
     candidate.seconds = LeastSeconds(*plan, request_.cluster);
     queue_.push(candidate);
+  }
+
+  void AddRoom(Candidate candidate) {
+    candidate.known = Candidate::Known::kRoom;
+    Config config = Kept(ConfigOf(candidate));
+    const auto with = [&](Recompute policy) {
+      config.recompute.runs = {{policy, 0}};
+      return PlanShapeOf(request_.job, config);
+    };
+    const std::optional<Plan> kept = with(Recompute::kNone), cheap = with(Recompute::kCheap),
+                              full = with(Recompute::kFull);
+    if (kept && cheap && full) {  // else a module of the user's: nothing of it is cheap
+      const bool offloads = CanOffloadOptimizer(config, request_.fill);
+      candidate.seconds = std::max(candidate.seconds, LeastSecondsThatFit(*kept, *cheap, *full, request_.cluster,
+                                                                          request_.fill.limit_bytes, offloads));
+    }
+    if (std::isinf(candidate.seconds)) {
+      ++advice_.too_large;
+    } else {
+      queue_.push(candidate);
+    }
   }
 
   void AddKept(Candidate candidate) {

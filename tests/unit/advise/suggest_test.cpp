@@ -159,6 +159,25 @@ TEST(Suggest, BoundsLieBelowWhatIsPredictedAndPlanned) {
         << Describe(layout, *plan);
     EXPECT_LE(LeastBytes(*plan, /*offloaded=*/false), plan->memory.total()) << Describe(layout, *plan);
   }
+  AdviceRequest tight = Small("a100-pcie-hdr", 1, 4, 0.3);
+  int bounded = 0;
+  for (const Layout& layout : EnumerateLayouts(tight.job, tight.ranks_per_node)) {
+    Config config = WithLayout(tight.job.config, layout);
+    const auto with = [&](Recompute policy) {
+      config.recompute.runs = {{policy, 0}};
+      return PlanShapeOf(tight.job, config);
+    };
+    const std::optional<Plan> kept = with(Recompute::kNone);
+    if (!kept) continue;
+    const double least = LeastSecondsThatFit(*kept, *with(Recompute::kCheap), *with(Recompute::kFull), tight.cluster,
+                                             tight.fill.limit_bytes, layout.zero_stage > 0);
+    const std::optional<Suggestion> filled = FastestFill(tight, config);
+    if (filled) {
+      EXPECT_LE(least, filled->step_seconds() * 1.0001) << Describe(layout, filled->plan);
+    }
+    bounded += least > LeastSeconds(*kept, tight.cluster);
+  }
+  EXPECT_GT(bounded, 0);
 }
 
 AdviceRequest ThirteenBillion(const std::string& cluster, int64_t nodes) {
