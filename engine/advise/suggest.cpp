@@ -10,6 +10,7 @@
 #include "engine/advise/bound.h"
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
+#include "engine/schedule/verify.h"
 
 namespace trireme {
 namespace {
@@ -75,12 +76,16 @@ std::optional<Suggestion> FastestOffload(const AdviceRequest& request, Config co
   return best;
 }
 
+// Programs that are made to predict a layout, and to fill it, about.
+constexpr int64_t kPredictions = 2, kFills = 15;
+
 // A legal layout on its way through the search: what is known of its step time, and how.
 struct Candidate {
   enum class Known : uint8_t { kLeast, kRoom, kKept, kFilled };
   double seconds = 0;
   size_t order = 0;  // of equal ones the first to be enumerated
   Known known = Known::kLeast;
+  int64_t work = 0;  // of one set of Programs
   size_t index = 0;  // into layouts, or of what is filled
   bool operator>(const Candidate& other) const {
     return std::pair(seconds, order) > std::pair(other.seconds, other.order);
@@ -98,6 +103,11 @@ class Search {
     while (!queue_.empty() && advice_.best.size() < request_.wanted) {
       Candidate candidate = queue_.top();
       queue_.pop();
+      const bool done = advice_.work >= request_.most_work && (!advice_.best.empty() || !filled_.empty());
+      if (done && candidate.known != Candidate::Known::kFilled) {
+        ++advice_.not_looked_at;
+        continue;
+      }
       switch (candidate.known) {
         case Candidate::Known::kLeast:
           AddRoom(candidate);
@@ -123,7 +133,7 @@ class Search {
   }
 
   void AddLeast(size_t index) {
-    Candidate candidate{0, index, Candidate::Known::kLeast, index};
+    Candidate candidate{0, index, Candidate::Known::kLeast, 0, index};
     const std::optional<Plan> plan = PlanShapeOf(request_.job, Kept(ConfigOf(candidate)));
     if (!plan) return;
     ++advice_.legal;
@@ -161,11 +171,14 @@ class Search {
   void AddKept(Candidate candidate) {
     candidate.known = Candidate::Known::kKept;
     const Plan plan = *PlanShapeOf(request_.job, Kept(ConfigOf(candidate)));
+    candidate.work = plan.num_units() * FoldedMicroBatches(plan);
+    advice_.work += kPredictions * candidate.work;
     candidate.seconds = std::max(candidate.seconds, Predict(plan, request_.cluster).step_seconds);
     queue_.push(candidate);
   }
 
   void AddFilled(Candidate candidate) {
+    advice_.work += kFills * candidate.work;
     std::optional<Suggestion> suggestion = FastestFill(request_, ConfigOf(candidate));
     if (!suggestion) {
       ++advice_.too_large;

@@ -114,8 +114,8 @@ void SuggestInto(const Asked& asked, Proposals& proposals) {
                             planned.model.hidden_size)
                 .diagnostics.HasErrors();
   };
-  const AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node,
-                              FillOf(asked),  kLayoutsShown,    loads};
+  AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node, FillOf(asked), kLayoutsShown};
+  request.allowed = loads;
   proposals.suggested = Suggest(request);
   if (!proposals.found()) return;
   const Suggestion& winner = proposals.suggested->best.front();
@@ -152,6 +152,10 @@ void PrintSuggested(const PlanOptions& options, const Planned& planned, const Pr
   static constexpr std::string_view kTitles[] = {"memory", "topology", "communication", "throughput"};
   for (size_t i = 0; i < proposals.reasons.size(); ++i) {
     Line("", fmt::format("   {:<14} {}", kTitles[i], proposals.reasons[i]));
+  }
+  if (const int64_t left = proposals.suggested->not_looked_at; left > 0) {
+    Line("", fmt::format("   {} of {} layouts, most of them long pipelines, were not looked at: the search is bounded",
+                         left, proposals.suggested->legal));
   }
   Line("", fmt::format("   this config's layout: {:.2f} x the first one's step time",
                        planned.prediction->step_seconds / best.front().step_seconds()));

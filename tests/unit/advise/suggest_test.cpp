@@ -35,7 +35,7 @@ AdviceRequest Small(const std::string& cluster, int64_t nodes, int64_t devices, 
                   .ranks = nodes * devices,
                   .zero_stage = 1,
                   .bf16 = true};
-  AdviceRequest request{{ConfigOf(small), ModelOf(small), {}}, FindCluster(cluster), devices, {}, 1000, {}};
+  AdviceRequest request{{ConfigOf(small), ModelOf(small), {}}, FindCluster(cluster), devices, {}, 1000};
   request.cluster.nodes = nodes;
   request.cluster.devices_per_node = devices;
   request.job.inputs.world_size = small.ranks;
@@ -76,6 +76,12 @@ TEST(Suggest, RanksAsPredictingEveryLayoutDoes) {
     EXPECT_EQ(0, every.slower);
     EXPECT_EQ(every.legal, every.too_large + static_cast<int64_t>(all.size()));
     request.wanted = 3;
+    EXPECT_EQ(0, every.not_looked_at);
+    request.most_work = 1;  // what was begun is ended: there is an answer
+    const Advice least = Suggest(request);
+    EXPECT_GE(least.best.size(), 1U);
+    EXPECT_GT(least.not_looked_at, 0);
+    request.most_work = 400'000;
     const Advice few = Suggest(request);
     ASSERT_EQ(3U, few.best.size());
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(all[i].step_seconds(), few.best[i].step_seconds()) << i;
