@@ -194,6 +194,34 @@ std::optional<MemoryShortage> FindShortage(const Plan& plan, int rank, const Mem
   return OnHost(plan, rank, room);
 }
 
+std::string WhoHoldsWhat(const MeasuredMemory& measured) {
+  if (measured.device_total == 0) {
+    return fmt::format("of the host's memory ({}) this process has {} resident, {} are available",
+                       measured.host_memory.Describe(), FormatBytes(measured.process.resident),
+                       FormatBytes(measured.host_memory.available));
+  }
+  return fmt::format("of the device's {} this process holds {}, other processes {}, {} are free",
+                     FormatBytes(measured.device_total),
+                     FormatBytes(measured.device_total - measured.device_free - measured.others),
+                     FormatBytes(measured.others), FormatBytes(measured.device_free));
+}
+
+// A want that unused reserves would have covered is fragmentation.
+std::string NeedOrFragmentation(const MeasuredMemory& measured, int64_t asked, const MemoryAccount& planned) {
+  if (measured.device_total > 0 && measured.unused >= std::max<int64_t>(asked, int64_t{1} << 20)) {
+    return fmt::format(
+        "fragmentation: LibTorch's allocator has {} reserved that no tensor uses, in pieces that are too "
+        "small (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets it join them)",
+        FormatBytes(measured.unused));
+  }
+  if (measured.others > 0 && measured.device_total > 0 && planned.total() <= measured.device_total - kContextBytes) {
+    return "the plan fits the device, but not beside the other processes on it (`nvidia-smi`)";
+  }
+  return "true need, not fragmentation: " + (measured.device_total > 0
+                                                 ? FormatBytes(measured.unused) + " are reserved and unused"
+                                                 : std::string("buffers are made once, in exact size"));
+}
+
 std::vector<std::string> WaysToShrink(const Plan& plan, bool on_host) {
   std::vector<std::string> ways;
   if (on_host && plan.offloads() && !plan.optimizer_on_disk)

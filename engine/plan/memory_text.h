@@ -53,6 +53,11 @@ struct MemoryShortage {
 // Of `rank`, before anything is allocated; the device first. nullopt: it fits.
 std::optional<MemoryShortage> FindShortage(const Plan& plan, int rank, const MemoryRoom& room);
 
+// Where an allocation of `asked` bytes failed: what is left of the device (on the CPU of the host), and who has the
+// rest; and whether memory is truly needed, or lies in pieces that are too small.
+std::string WhoHoldsWhat(const MeasuredMemory& measured);
+std::string NeedOrFragmentation(const MeasuredMemory& measured, int64_t asked, const MemoryAccount& planned);
+
 // Keys that would make the plan smaller, in words, the cheapest first.
 std::vector<std::string> WaysToShrink(const Plan& plan, bool on_host);
 

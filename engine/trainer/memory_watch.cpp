@@ -71,35 +71,6 @@ const MemoryAccount& AccountOf(const Plan& plan, int rank) {
 
 std::string CuresText(const std::vector<std::string>& cures) { return Join(cures, "\n       or "); }
 
-// What is left of the device, and who has the rest.
-std::string HoldersText(const MeasuredMemory& measured) {
-  if (measured.device_total == 0) {
-    return fmt::format("of the host's memory ({}) this process has {} resident, {} are available",
-                       measured.host_memory.Describe(), FormatBytes(measured.process.resident),
-                       FormatBytes(measured.host_memory.available));
-  }
-  return fmt::format("of the device's {} this process holds {}, other processes {}, {} are free",
-                     FormatBytes(measured.device_total),
-                     FormatBytes(measured.device_total - measured.device_free - measured.others),
-                     FormatBytes(measured.others), FormatBytes(measured.device_free));
-}
-
-// A want that unused reserves would have covered is fragmentation.
-std::string NatureText(const MeasuredMemory& measured, int64_t asked, const MemoryAccount& planned) {
-  if (measured.device_total > 0 && measured.unused >= std::max<int64_t>(asked, int64_t{1} << 20)) {
-    return fmt::format(
-        "fragmentation: LibTorch's allocator has {} reserved that no tensor uses, in pieces that are too "
-        "small (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets it join them)",
-        FormatBytes(measured.unused));
-  }
-  if (measured.others > 0 && measured.device_total > 0 && planned.total() <= measured.device_total - kContextBytes) {
-    return "the plan fits the device, but not beside the other processes on it (`nvidia-smi`)";
-  }
-  return "true need, not fragmentation: " + (measured.device_total > 0
-                                                 ? FormatBytes(measured.unused) + " are reserved and unused"
-                                                 : std::string("buffers are made once, in exact size"));
-}
-
 }  // namespace
 
 MemoryWatch::MemoryWatch(const RankWorld& world, const MemoryLimits& limits)
@@ -224,8 +195,8 @@ void MemoryWatch::Explain(const Plan& plan, int rank, const RankMemory& memory, 
       on_host ? HostByClass(planned, MemoryMoment::kStep) : ByClass(planned, MemoryMoment::kStep);
   throw Error(on_host ? ErrorCode::kEnvironment : ErrorCode::kDevice, on_host ? "TRN063" : "TRN062",
               fmt::format("{} memory ended: {}\n  {} fill most of it; {}\n  {}{}", on_host ? "host" : "device", reason,
-                          Name(LargestOf(classes)), HoldersText(measured),
-                          NatureText(measured, own != nullptr ? own->bytes() : 0, planned),
+                          Name(LargestOf(classes)), WhoHoldsWhat(measured),
+                          NeedOrFragmentation(measured, own != nullptr ? own->bytes() : 0, planned),
                           Indented(RenderMemory(planned, &measured, device_.is_cuda()))),
               fmt::format("rank {}", rank), CuresText(cures(plan, shortage)));
 }

@@ -132,5 +132,24 @@ TEST(MemoryText, ShowsPlannedBesideMeasured) {
   EXPECT_TRUE(Contains(json, "\"total\": " + std::to_string(8 * kGiB + kGiB / 2))) << json;
 }
 
+TEST(MemoryText, MEM_09_TellsNeedFromFragmentation) {
+  const MemoryAccount planned = PlanOf(1, 0).memory;
+  MeasuredMemory measured;
+  measured.device_total = 80 * kGiB;
+  measured.device_free = kGiB;
+  measured.unused = 3 * kGiB;
+  const std::string pieces = NeedOrFragmentation(measured, 2 * kGiB, planned);
+  EXPECT_TRUE(Contains(pieces, "fragmentation: LibTorch's allocator has 3.00 GiB reserved")) << pieces;
+  EXPECT_TRUE(Contains(pieces, "expandable_segments")) << pieces;
+  EXPECT_TRUE(Contains(NeedOrFragmentation(measured, 4 * kGiB, planned), "true need, not fragmentation"));
+  measured.others = 30 * kGiB;
+  EXPECT_TRUE(Contains(NeedOrFragmentation(measured, 4 * kGiB, planned), "not beside the other processes"));
+  EXPECT_TRUE(
+      Contains(WhoHoldsWhat(measured), "this process holds 49.00 GiB, other processes 30.00 GiB, 1.00 GiB are free"))
+      << WhoHoldsWhat(measured);
+  measured.device_total = 0;
+  EXPECT_TRUE(Contains(NeedOrFragmentation(measured, kGiB, planned), "buffers are made once"));
+}
+
 }  // namespace
 }  // namespace trireme
