@@ -58,7 +58,7 @@ Advice Suggest(const AdviceRequest& request);
 // units too). nullopt: it cannot fit, or be.
 std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config& config);
 
-// Four lines, in this order: memory, topology, communication, throughput. `own`: of the user's layout, or null.
+// Four lines, in this order: memory, topology, communication, throughput.
 std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& advice, const Suggestion& of);
 
 }  // namespace trireme
