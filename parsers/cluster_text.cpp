@@ -119,7 +119,7 @@ std::string ClusterToJson(const Cluster& cluster) {
                       {"tensor_parallel", cluster.overlap.tensor_parallel},
                       {"pipeline", cluster.overlap.pipeline}};
   }
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::vector<std::string> ClusterNames() {

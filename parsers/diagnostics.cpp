@@ -5,9 +5,13 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/printable.h"
 
 namespace trireme {
 namespace {
+
+// Bytes of what a file says that go into a message.
+constexpr size_t kLongestKey = 200, kLongestText = 4000;
 
 std::string Where(const Problem& problem) {
   std::string text = problem.position.file;
@@ -20,6 +24,10 @@ std::string Where(const Problem& problem) {
 }  // namespace
 
 void Diagnostics::Add(Problem problem) {
+  problem.position.file = Printable(problem.position.file);
+  problem.key = Printable(problem.key, kLongestKey);
+  problem.what = Printable(problem.what, kLongestText);
+  problem.fix = Printable(problem.fix, kLongestText);
   if (problem.severity == Severity::kError) ++num_errors_;
   problems_.push_back(std::move(problem));
 }

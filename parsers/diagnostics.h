@@ -17,6 +17,7 @@ struct Position {
   int column = 0;
 };
 
+// Texts are kept as a terminal may show them: control characters escaped, long ones cut.
 struct Problem {
   Severity severity = Severity::kError;
   std::string id;  // stable, has a section in docs/errors/parsers.md

@@ -4,8 +4,10 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <set>
 
+#include "engine/base/printable.h"
 #include "engine/base/strings.h"
 
 namespace trireme {
@@ -80,6 +82,8 @@ class Scanner {
     JsonValue root;
     if (!AtEnd() && (Peek() == '{' || Peek() == '[')) {
       root = Value(0);
+    } else if (LoneLiteral(root)) {
+      return root;
     } else {  // a root object without braces
       root.kind = JsonValue::Kind::kObject;
       root.line = line_;
@@ -144,6 +148,15 @@ class Scanner {
     }
   }
 
+  // A text of nothing but null, true, false or a number.
+  bool LoneLiteral(JsonValue& root) {
+    root.line = line_;
+    root.column = column_;
+    if (!Literal(Trim(text_.substr(pos_)), root)) return false;
+    pos_ = text_.size();
+    return true;
+  }
+
   JsonValue Value(int depth) {
     if (depth > kMaxDepth) Fail(fmt::format("more than {} levels of nesting", kMaxDepth), "flatten the file");
     JsonValue value;
@@ -188,8 +201,11 @@ class Scanner {
       }
       Next();
       SkipBlanks();
+      const size_t outer = path_.size();
+      path_ += (outer == 0 ? "" : ".") + member.key;
       member.value = Value(depth + 1);
       if (!seen.insert(member.key).second) ReportDuplicate(object, member);
+      path_.resize(outer);
       object.members.push_back(std::move(member));
       SkipBlanks();
       if (Peek() == ',') Next();
@@ -200,7 +216,7 @@ class Scanner {
 
   void ReportDuplicate(const JsonValue& object, const JsonMember& member) {
     const JsonMember* first = object.Find(member.key);
-    diagnostics_.Error("CFG003", {file_, member.line, member.column}, member.key,
+    diagnostics_.Error("CFG003", {file_, member.line, member.column}, path_,
                        fmt::format("the key stands twice in one object, first at line {}", first ? first->line : 0),
                        "keep one of the two");
   }
@@ -311,6 +327,7 @@ class Scanner {
       if (line_end || c == ',' || c == '}' || c == ']' || c == '#' || Sees("//") || Sees("/*")) {
         const std::string_view token = Trim(text_.substr(begin, pos_ - begin));
         if (Literal(token, value)) return;
+        if (!line_end && ForeignLiteral(token, value)) return;
         if (line_end) {
           value.kind = JsonValue::Kind::kText;
           value.text = token;
@@ -326,7 +343,30 @@ class Scanner {
     }
   }
 
-  static bool Literal(std::string_view token, JsonValue& value) {
+  // What Python, JavaScript and printed dictionaries write before a comma or bracket; reading goes on behind it.
+  bool ForeignLiteral(std::string_view token, JsonValue& value) {
+    const std::string lower = ToLower(token);
+    const bool boolean = lower == "true" || lower == "false";
+    const bool nothing = lower == "none" || lower == "null" || lower == "undefined";
+    const std::string_view number = std::string_view(lower).substr(lower.starts_with('-') || lower.starts_with('+'));
+    const bool no_number = number == "nan" || number == "inf" || number == "infinity";
+    if (!boolean && !nothing && !no_number) return false;
+    diagnostics_.Error("CFG002", {file_, value.line, value.column}, path_, fmt::format("{} is no value in JSON", token),
+                       boolean   ? fmt::format("write {}", lower)
+                       : nothing ? "write null, or remove the key for the default"
+                                 : "write a finite number, or remove the key for the default");
+    if (boolean) {
+      value.kind = JsonValue::Kind::kBool;
+      value.boolean = lower == "true";
+    } else if (no_number) {
+      value.kind = JsonValue::Kind::kNumber;
+      value.number = std::numeric_limits<double>::infinity();
+      value.text = token;
+    }
+    return true;
+  }
+
+  bool Literal(std::string_view token, JsonValue& value) {
     if (token == "null") return true;
     if (token == "true" || token == "false") {
       value.kind = JsonValue::Kind::kBool;
@@ -341,10 +381,10 @@ class Scanner {
     if (overflow) {
       const bool tiny = token.find("e-") != std::string_view::npos || token.find("E-") != std::string_view::npos;
       if (!tiny) {
-        FailAt(value.line, value.column, fmt::format("the number {} is too large", Quoted(token)),
-               "write a smaller one");
+        diagnostics_.Error("CFG002", {file_, value.line, value.column}, path_,
+                           fmt::format("the number {} is too large", Quoted(token)), "write a smaller one");
       }
-      value.number = 0;
+      value.number = tiny ? 0 : std::numeric_limits<double>::infinity();
     }
     value.kind = JsonValue::Kind::kNumber;
     if (integral) {
@@ -361,6 +401,7 @@ class Scanner {
   Diagnostics& diagnostics_;
   size_t pos_ = 0;
   int line_ = 1, column_ = 1;
+  std::string path_;  // of the member that is being read: "zero_optimization.stage"
   std::string bare_;  // the last value without quotes that contains a mark
   int bare_line_ = 0, bare_column_ = 0;
 };
@@ -375,6 +416,11 @@ const JsonMember* JsonValue::Find(std::string_view key) const {
 }
 
 std::optional<JsonValue> ReadJson(std::string_view text, const std::string& file, Diagnostics& diagnostics) {
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    diagnostics.Error("CFG002", {file, 1, 1}, "", "the file is UTF-16 or UTF-32, and a config is UTF-8",
+                      "save it as UTF-8, for example with iconv -f UTF-16 -t UTF-8");
+    return std::nullopt;
+  }
   try {
     return Scanner(text, file, diagnostics).Root();
   } catch (const SyntaxError& error) {
@@ -383,19 +429,7 @@ std::optional<JsonValue> ReadJson(std::string_view text, const std::string& file
   }
 }
 
-std::string Quoted(std::string_view text) {
-  constexpr size_t kLongest = 80;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + (text.size() > kLongest ? "...\"" : "\"");
-}
+std::string Quoted(std::string_view text) { return "\"" + Printable(text, 80) + "\""; }
 
 std::string Describe(const JsonValue& value) {
   switch (value.kind) {
@@ -405,7 +439,7 @@ std::string Describe(const JsonValue& value) {
       return value.boolean ? "true" : "false";
     case JsonValue::Kind::kInteger:
     case JsonValue::Kind::kNumber:
-      return "the number " + value.text.substr(0, 80);
+      return "the number " + Printable(value.text, 80);
     case JsonValue::Kind::kText:
       return "the text " + Quoted(value.text);
     case JsonValue::Kind::kArray:

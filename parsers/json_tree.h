@@ -22,7 +22,7 @@ struct JsonValue {
   Kind kind = Kind::kNull;
   bool boolean = false;
   int64_t integer = 0;  // kInteger: also 5e8 and 1.0, whose value is integral and below 1e10 (Hjson's rule)
-  double number = 0;    // kInteger and kNumber
+  double number = 0;    // kInteger and kNumber; infinite where the text has no finite one, which is reported then
   std::string text;     // kText: decoded; numbers: as written
   std::vector<JsonValue> elements;
   std::vector<JsonMember> members;  // in the order of the file; of a repeated key both

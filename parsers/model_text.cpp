@@ -42,7 +42,9 @@ nlohmann::json ToJson(const ModelSpec& model, DType dtype) {
 
 }  // namespace
 
-std::string HuggingFaceConfig(const ModelSpec& model, DType dtype) { return ToJson(model, dtype).dump(2) + "\n"; }
+std::string HuggingFaceConfig(const ModelSpec& model, DType dtype) {
+  return ToJson(model, dtype).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
 
 ModelSpec ReadModelText(std::string_view text, const std::string& where, Diagnostics& diagnostics) {
   ModelSpec spec;
@@ -82,7 +84,7 @@ std::string ModelToJson(const ModelSpec& model, DType dtype) {
   out["name"] = model.name;
   out["padded_vocab_size"] = model.padded_vocab_size;
   if (model.own_modules) out["own_modules"] = true;
-  return out.dump();
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 ModelSpec ModelFromJson(std::string_view text, const std::string& where) {

@@ -44,7 +44,10 @@ const JsonValue* SectionReader::Find(const std::string& key) const {
   return member == nullptr ? nullptr : &member->value;
 }
 
-std::string SectionReader::Path(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+std::string SectionReader::Path(const std::string& key) const {
+  const std::string name = key.empty() ? "\"\"" : key;
+  return path_.empty() ? name : path_ + "." + name;
+}
 
 Position SectionReader::Here() const {
   return object_ == nullptr ? Position{context_->file, 0, 0} : Position{context_->file, object_->line, object_->column};
@@ -141,6 +144,7 @@ const JsonValue* SectionReader::Present(const std::string& key) {
 std::optional<int64_t> SectionReader::Integer(const std::string& key, const JsonValue& value) {
   if (value.kind == Kind::kInteger) return value.integer;
   if (value.kind == Kind::kNumber) {
+    if (std::isinf(value.number)) return std::nullopt;  // reported where the text was read
     if (value.number != std::trunc(value.number)) {
       TypeError(key, value, "whole number", fmt::format("write {:.0f} or another whole number", value.number));
     } else if (value.number >= kTwoTo63 || value.number < -kTwoTo63) {
@@ -164,6 +168,7 @@ std::optional<int64_t> SectionReader::Integer(const std::string& key, const Json
 }
 
 std::optional<double> SectionReader::Number(const std::string& key, const JsonValue& value) {
+  if (std::isinf(value.number)) return std::nullopt;  // reported where the text was read
   if (value.kind == Kind::kInteger || value.kind == Kind::kNumber) return value.number;
   std::optional<double> converted;
   if (value.kind == Kind::kText) converted = NumberFromText(value.text);

@@ -23,10 +23,13 @@ int DamerauDistance(std::string_view a, std::string_view b) {
 }
 
 std::optional<std::string> Suggest(std::string_view word, std::span<const std::string> known) {
-  int best = (word.size() < 6 ? 1 : 2) + 1;
+  const size_t most = word.size() < 6 ? 1 : 2;
+  int best = static_cast<int>(most) + 1;
+  const std::string lower = ToLower(word);
   std::optional<std::string> nearest;
   for (const std::string& candidate : known) {
-    const int distance = DamerauDistance(word, candidate);
+    if (candidate.size() + most < word.size() || word.size() + most < candidate.size()) continue;
+    const int distance = DamerauDistance(lower, ToLower(candidate));
     if (distance < best) {
       best = distance;
       nearest = candidate;

@@ -12,7 +12,7 @@ namespace trireme {
 int DamerauDistance(std::string_view a, std::string_view b);
 
 // The nearest of `known` within distance 2 of `word` (1 if the word is shorter than six letters); ties: first in
-// `known`.
+// `known`. Letter case does not count.
 std::optional<std::string> Suggest(std::string_view word, std::span<const std::string> known);
 
 std::vector<std::string> Split(std::string_view text, char separator);  // keeps empty parts

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "engine/base/error.h"
+#include "engine/base/printable.h"
 
 namespace trireme::cli {
 namespace {
@@ -24,7 +25,7 @@ Error LostOutput(int reason) {
 }
 
 [[noreturn]] void PrintAndLeave(const Error& error) {
-  fmt::print(stderr, "{}\n", error.what());
+  fmt::print(stderr, "{}\n", Printable(error.what(), std::string_view::npos, /*kept=*/"\n"));
   Leave(ExitCode(error.code()));
 }
 

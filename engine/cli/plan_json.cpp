@@ -198,7 +198,7 @@ std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdi
   out["verdict"] = verdict ? VerdictJson(*verdict) : Json(nullptr);
   out["would_fit"] = proposals.changes ? ChangesJson(*proposals.changes) : Json(nullptr);
   out["suggested"] = proposals.suggested ? SuggestedJson(proposals) : Json(nullptr);
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // names and values may hold any bytes
 }
 
 }  // namespace trireme::cli

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/printable.h"
 
 namespace trireme::cli {
 namespace {
@@ -138,7 +139,7 @@ void PrintBuckets(const Plan& plan) {
 
 }  // namespace
 
-void Line(std::string_view title, const std::string& text) { fmt::print("{:<12}{}\n", title, text); }
+void Line(std::string_view title, const std::string& text) { fmt::print("{:<12}{}\n", title, Printable(text)); }
 
 void PrintLayout(const Planned& planned) {
   const Plan& plan = planned.plan;

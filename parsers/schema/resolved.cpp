@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/base/printable.h"
+
 namespace trireme {
 namespace {
 
@@ -25,7 +27,9 @@ std::string DriftOf(const Origin& origin, const Config& config) {
 }
 
 ResolvedRow RowOf(const Origin& origin, const Config& config) {
-  return {origin.key, origin.value, origin.source, DriftOf(origin, config)};
+  constexpr size_t kLongest = 200;
+  return {Printable(origin.key, kLongest), Printable(origin.value, kLongest), Printable(origin.source, kLongest),
+          DriftOf(origin, config)};
 }
 
 }  // namespace

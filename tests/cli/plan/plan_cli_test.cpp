@@ -272,6 +272,18 @@ TEST_F(PlanCommand, GridOfRanks) {
 }
 
 // Every key that docs/plan.md promises is there, and the numbers are those of the text.
+TEST_F(PlanCommand, JsonOfBytesThatAreNoText) {
+  const std::string path = folder_ / "ds\xff.json";
+  std::ofstream(path) << R"({"train_batch_size": 1, "zero_optimization": {"stage": 3, "offload_optimizer":
+      {"device": "cpu", "nvme_path": ")"
+                      << "\xfe"
+                      << R"("}}})";
+  const std::string text = Run({path, "--model_name", "gpt-125m", "--json"});
+  Diagnostics diagnostics;
+  EXPECT_TRUE(ReadJson(text, "out", diagnostics)) << diagnostics.Render();
+  ExpectContains(text, "\xEF\xBF\xBD");  // U+FFFD
+}
+
 TEST_F(PlanCommand, Json) {
   const std::string text = Run(
       {Write(kPipeline), "--model_name", "gpt-13b", "--cluster", "reference-study", "--seq-length", "2048", "--json"});

@@ -55,7 +55,7 @@ TEST(Config, MissingFileAndSyntaxErrorAndWrongRoot) {
   EXPECT_EQ(4, Errors(syntax)[0].position.line);
   EXPECT_EQ(Keys{"CFG005 "}, ErrorKeys(Parse("[1]")));
   EXPECT_EQ(Keys{"CFG021 train_batch_size"}, ErrorKeys(Parse("")));
-  EXPECT_EQ(Keys{"CFG003 enabled"}, ErrorKeys(ParseKeys(R"("bf16":{"enabled":true,"enabled":true})")));
+  EXPECT_EQ(Keys{"CFG003 bf16.enabled"}, ErrorKeys(ParseKeys(R"("bf16":{"enabled":true,"enabled":true})")));
 }
 
 TEST(Config, DefaultsAreDeepSpeeds) {
