@@ -10,6 +10,7 @@
 namespace trireme {
 namespace {
 
+constexpr int64_t kMostSamples = 1'000'000'000;  // of each of the three numbers
 constexpr const char* kBatch = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
@@ -25,10 +26,14 @@ std::string Dp(const BatchInput& in) {
 
 std::string From(const std::string& source) { return source.empty() ? "" : ", " + source; }
 
-// "16 or 24": the multiples around `value`; below the first one, that one alone.
-std::string NearestMultiples(int64_t value, int64_t unit) {
-  const int64_t below = value / unit * unit;
-  return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+// "set train_batch_size to 16 or 24": the multiples around `value` that the key may have; below the first one, that one
+// alone.
+std::string SetBatch(int64_t value, int64_t unit) {
+  const int64_t below = value / unit * unit, above = below + unit;
+  if (unit > kMostSamples) return fmt::format("use fewer ranks or a smaller factor: {} goes up to 1e9", kBatch);
+  if (below == 0) return fmt::format("set {} to {}, the smallest that fits", kBatch, unit);
+  if (above > kMostSamples) return fmt::format("set {} to {}", kBatch, below);
+  return fmt::format("set {} to {} or {}", kBatch, below, above);
 }
 
 // The divisor of `total` nearest to `wanted`; ties go to the smaller.
@@ -56,7 +61,7 @@ BatchResult CheckAll(const BatchInput& in, int64_t dp) {
   std::vector<std::string> options;
   if (t % (m * dp) == 0) options.push_back(fmt::format("{} to {}", kAccumulation, t / (m * dp)));
   if (t % (g * dp) == 0) options.push_back(fmt::format("{} to {}", kMicro, t / (g * dp)));
-  const bool small = product <= 1'000'000'000;
+  const bool small = product <= kMostSamples;
   if (small) options.push_back(fmt::format("{} to {}", kBatch, static_cast<int64_t>(product)));
   std::string fix = "set " + Join(options, ", or ");
   if (t % (m * g) == 0) {
@@ -84,13 +89,13 @@ BatchResult DeriveOther(const BatchInput& in, int64_t dp, bool micro_given) {
   if (t % unit == 0) {
     return {micro_given ? BatchConfig{t, factor, t / unit} : BatchConfig{t, t / unit, factor}, "", "", "", ""};
   }
-  std::string fix = fmt::format("set {} to {}", kBatch, NearestMultiples(t, unit));
+  std::string fix = SetBatch(t, unit);
   if (t % dp == 0) fix += fmt::format(", or {} to {}", given, NearestDivisor(t / dp, factor));
   if (t < unit) {
     return Refuse("CFG022", kBatch,
                   fmt::format("the global batch {}{} is too small for {} ({}{}) x {} = {}", t, From(in.batch_source),
                               factor, short_name, From(source), Dp(in), unit),
-                  fix + fmt::format("; {} is the smallest that fits", unit));
+                  fix);
   }
   return Refuse("CFG020", kBatch,
                 fmt::format("{}{} is no multiple of {} ({}{}) x {} = {}", t, From(in.batch_source), factor, short_name,
@@ -101,11 +106,10 @@ BatchResult DeriveOther(const BatchInput& in, int64_t dp, bool micro_given) {
 BatchResult DeriveFromBatch(const BatchInput& in, int64_t dp) {
   const int64_t t = *in.train_batch_size;
   if (t % dp == 0) return {BatchConfig{t, t / dp, 1}, "", "", "", ""};
-  const std::string fix = fmt::format("set {} to {}", kBatch, NearestMultiples(t, dp));
+  const std::string fix = SetBatch(t, dp);
   if (t < dp) {
     return Refuse("CFG022", kBatch,
-                  fmt::format("the global batch {}{} cannot feed {}", t, From(in.batch_source), Dp(in)),
-                  fix + fmt::format("; {} is the smallest that fits", dp));
+                  fmt::format("the global batch {}{} cannot feed {}", t, From(in.batch_source), Dp(in)), fix);
   }
   return Refuse("CFG020", kBatch, fmt::format("{}{} is no multiple of {}", t, From(in.batch_source), Dp(in)), fix);
 }
@@ -113,7 +117,7 @@ BatchResult DeriveFromBatch(const BatchInput& in, int64_t dp) {
 BatchResult DeriveBatch(const BatchInput& in, int64_t dp) {
   const int64_t m = *in.train_micro_batch_size_per_gpu, g = in.gradient_accumulation_steps.value_or(1);
   const __int128 product = static_cast<__int128>(m) * g * dp;
-  if (product <= 1'000'000'000) return {BatchConfig{static_cast<int64_t>(product), m, g}, "", "", "", ""};
+  if (product <= kMostSamples) return {BatchConfig{static_cast<int64_t>(product), m, g}, "", "", "", ""};
   return Refuse("CFG020", kMicro, fmt::format("{} (micro) x {} (accumulation) x {} is beyond 1e9", m, g, Dp(in)),
                 "set smaller numbers");
 }

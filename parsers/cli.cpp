@@ -401,6 +401,7 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   AtLeast(o.num_nodes.value_or(1), 1, "--num_nodes");
   AtLeast(o.num_gpus.value_or(1), 1, "--num_gpus");
   AtLeast(o.seq_length, 1, "--seq-length");
+  AtLeast(o.fill.train_iters.value_or(0), 0, "--train-iters");
   CheckActivations(o.activations);
   CheckFill(o.fill);
   CheckRecompute(o.fill);

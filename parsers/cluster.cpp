@@ -16,7 +16,7 @@ constexpr SectionKind kStrict = SectionKind::kArguments;  // unknown keys are er
 
 void Need(SectionReader& in, const std::string& key) {
   if (in.Has(key)) return;
-  in.diagnostics().Error("CLU002", in.Here(), in.Path(key), "is missing", "write it (parsers/cluster.h shows a file)");
+  in.diagnostics().Error("CLU002", in.Here(), in.Path(key), "is missing", "write it (docs/clusters.md shows a file)");
 }
 
 void Rate(SectionReader& in, const std::string& key, double& value) { in.Read(key, value, Above(0)); }

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/printable.h"
+#include "parsers/problems_error.h"
 
 namespace trireme {
 namespace {
@@ -78,12 +79,16 @@ void Diagnostics::ThrowIfErrors() const {
   for (auto it = first + 1; it != problems_.end(); ++it) {
     if (is_error(*it)) fix += "\n" + trireme::Render(*it);
   }
-  throw trireme::Error(ErrorCode::kConfig, first->id, first->what, Where(*first), fix);
+  throw ProblemsError({ErrorCode::kConfig, first->id, first->what, Where(*first), fix}, problems_);
+}
+
+std::string_view Name(Severity severity) {
+  static constexpr std::string_view kNames[] = {"notice", "warning", "error"};
+  return kNames[static_cast<size_t>(severity)];
 }
 
 std::string Render(const Problem& problem) {
-  static constexpr const char* kNames[] = {"notice", "warning", "error"};
-  std::string text = std::string(kNames[static_cast<int>(problem.severity)]) + " " + problem.id + ": ";
+  std::string text = std::string(Name(problem.severity)) + " " + problem.id + ": ";
   if (const std::string where = Where(problem); !where.empty()) text += where + ": ";
   text += problem.what;
   if (!problem.fix.empty()) text += "\n  fix: " + problem.fix;

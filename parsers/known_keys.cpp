@@ -217,8 +217,9 @@ void SectionReader::RejectUnread(std::span<const KnownKey> known) {
     const JsonMember& member = *unread;
     // In objects that DeepSpeed checks, "auto" is dropped before the check, unknown names included.
     if (kind_ == SectionKind::kChecked && member.value.IsAuto()) continue;
-    const auto it = std::ranges::find_if(
-        known, [&](const KnownKey& entry) { return entry.key == member.key || entry.short_name == member.key; });
+    const auto it = std::ranges::find_if(known, [&](const KnownKey& entry) {
+      return entry.key == member.key || (!member.key.empty() && entry.short_name == member.key);
+    });
     if (it != known.end()) {
       ReportKnown(member, *it, without_effect);
     } else {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/printable.h"
 #include "parsers/json_tree.h"
 
 namespace trireme {
@@ -297,16 +299,25 @@ std::string WithKeys(std::string_view text, const std::string& name, std::span<c
   Diagnostics diagnostics;
   std::optional<JsonValue> root = ReadJson(text, name, diagnostics);
   if (!root || root->kind != Kind::kObject) return std::string(text);  // what is wrong with it is the parser's to say
+  std::set<std::string> seen;
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
+    if (!seen.insert(assignment.substr(0, equals)).second) {
+      throw Error(ErrorCode::kUsage, "USE004", fmt::format("{} is set twice", Quoted(assignment.substr(0, equals))),
+                  "--with", "keep one of the two");
+    }
     Diagnostics of_value;
     std::optional<JsonValue> read;
     if (equals != std::string::npos && equals > 0 && equals + 1 < assignment.size()) {
       read = ReadJson("value: " + assignment.substr(equals + 1) + "\n", "--with", of_value);
     }
     if (!read || of_value.HasErrors() || read->members.size() != 1) {
-      throw Error(ErrorCode::kUsage, "USE002", fmt::format("{} is no key with its value", Quoted(assignment)), "--with",
-                  "write for example --with zero_optimization.stage=2");
+      const bool list = equals != std::string::npos && assignment.find(',', equals) != std::string::npos;
+      throw Error(
+          ErrorCode::kUsage, "USE002", fmt::format("{} is no key with its value", Quoted(assignment)), "--with",
+          list ? fmt::format("write a list in brackets: --with '{}=[{}]'", Printable(assignment.substr(0, equals), 80),
+                             Printable(assignment.substr(equals + 1), 80))
+               : "write for example --with zero_optimization.stage=2");
     }
     SetPath(*root, std::string_view(assignment).substr(0, equals), std::move(read->members.front().value));
   }

@@ -50,11 +50,13 @@ void SetVocabulary(ModelSpec& spec, int64_t vocab_size) {
   std::erase_if(spec.eos_token_ids, [&](int64_t id) { return id >= vocab_size; });
 }
 
+constexpr int64_t kMostLayers = 30'000;
+
 void CheckShape(const ModelSpec& spec, const std::string& where) {
-  constexpr int64_t kMostLayers = 30'000;
   if (spec.num_layers > kMostLayers) {
-    Fail("MOD003", fmt::format("{} layers are out of range: at most {}", spec.num_layers, kMostLayers), where,
-         "pass a number in range");
+    const bool flag = where.starts_with("--");
+    Fail("MOD003", fmt::format("{} layers are out of range: 1 to {}", spec.num_layers, kMostLayers),
+         flag ? "--num-layers" : where, fmt::format("{} a number in range", flag ? "pass" : "write"));
   }
   if (spec.head_size == 0 && spec.hidden_size % spec.num_attention_heads != 0) {
     Fail("MOD004", fmt::format("hidden size {} is no multiple of {} heads", spec.hidden_size, spec.num_attention_heads),
@@ -84,8 +86,9 @@ void CheckFlags(const ModelFlags& flags, const std::string& init_from) {
   const bool described = !init_from.empty() || !flags.model_name.empty();
   for (size_t i = 0; i < std::size(sizes); ++i) {
     const auto& [flag, value] = sizes[i];
-    if (value && (*value < 1 || *value > 1'000'000'000)) {
-      Fail("MOD003", fmt::format("{} is out of range: it must be 1 to 1e9", *value), flag, "pass a size in range");
+    const int64_t most = i == 0 ? kMostLayers : 1'000'000'000;
+    if (value && (*value < 1 || *value > most)) {
+      Fail("MOD003", fmt::format("{} is out of range: it must be 1 to {}", *value, most), flag, "pass a size in range");
     }
     if (value && (i < 3 ? described : !init_from.empty())) {
       Fail("MOD003",

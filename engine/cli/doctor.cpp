@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/engine_exec.h"
+#include "engine/cli/error_json.h"
 #include "engine/cli/findings.h"
 #include "engine/cli/host_findings.h"
 #include "engine/cli/nvml.h"
@@ -45,6 +46,11 @@ Request Parse(Arguments arguments) {
   flags.Add("help", "this text", r.help);
   r.help_text = flags.Help();
   flags.Parse(arguments);
+  for (const char* flag : {"out", "device", "quick"}) {
+    if (!flags.Given(flag) || r.calibrate || r.help) continue;
+    throw Error(ErrorCode::kUsage, "USE004", "says how to measure, and nothing is measured without --calibrate",
+                std::string("--") + flag, "pass --calibrate too, or remove it");
+  }
   return r;
 }
 
@@ -73,9 +79,7 @@ int Calibrate(const Request& request) {
   return RunLaunch(words);
 }
 
-}  // namespace
-
-int RunDoctor(Arguments arguments) {
+int Run(Arguments arguments) {
   const Request request = Parse(arguments);
   if (request.help) {
     fmt::print("{}", request.help_text);
@@ -87,6 +91,12 @@ int RunDoctor(Arguments arguments) {
   Append(found, EngineFindings());
   fmt::print("{}", request.json ? FindingsJson(found) : FindingsText(found));
   return ExitCodeOf(found);
+}
+
+}  // namespace
+
+int RunDoctor(Arguments arguments) {
+  return OrErrorJson(arguments, [&] { return Run(arguments); });
 }
 
 }  // namespace trireme::cli

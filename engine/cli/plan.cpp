@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/cli/commands.h"
+#include "engine/cli/error_json.h"
 #include "engine/cli/plan_request.h"
 #include "engine/cli/plan_suggest.h"
 #include "engine/cli/plan_text.h"
@@ -19,9 +20,7 @@ void WritePage(const PlanOptions& options, const Planned& planned, double device
                    ErrorCode::kEnvironment);
 }
 
-}  // namespace
-
-int RunPlan(Arguments arguments) {
+int Run(Arguments arguments) {
   const PlanOptions options = ParsePlanFlags(arguments);
   if (options.help) {
     fmt::print("{}", PlanHelp());
@@ -48,6 +47,12 @@ int RunPlan(Arguments arguments) {
   if (verdict) PrintVerdict(planned, *verdict);
   PrintProposals(options, planned, proposals);
   return code;
+}
+
+}  // namespace
+
+int RunPlan(Arguments arguments) {
+  return OrErrorJson(arguments, [&] { return Run(arguments); });
 }
 
 }  // namespace trireme::cli

@@ -133,7 +133,7 @@ Json PredictionJson(const Planned& planned) {
 
 Json VerdictJson(const Verdict& v) {
   return {{"fits", v.fits},
-          {"tight", v.tight},
+          {"tight", v.fits && v.tight},
           {"device_bytes", static_cast<int64_t>(v.device_bytes)},
           {"needed_bytes", static_cast<int64_t>(v.needed_bytes)},
           {"pipeline_rank", v.pp_rank},

@@ -37,9 +37,9 @@ void PrintBatch(const Planned& planned) {
                          b.dynamic.min_rows, FormatCount(b.dynamic.max_rows), b.dynamic.length_multiple));
   }
   Line("ranks",
-       fmt::format("{} = {} nodes x {}; grid pp {} x dp {} x tp {}, rank = (pp_rank * {} + dp_rank) * {} + tp_rank",
-                   t.world_size(), planned.num_nodes, planned.ranks_per_node, t.pp_size, t.dp_size, t.tp_size,
-                   t.dp_size, t.tp_size));
+       fmt::format("{} = {} node{} x {}; grid pp {} x dp {} x tp {}, rank = (pp_rank * {} + dp_rank) * {} + tp_rank",
+                   t.world_size(), planned.num_nodes, planned.num_nodes == 1 ? "" : "s", planned.ranks_per_node,
+                   t.pp_size, t.dp_size, t.tp_size, t.dp_size, t.tp_size));
   std::string_view title = "grid";
   for (const std::string& line : GridLines(t, planned.ranks_per_node)) Line(std::exchange(title, ""), line);
 }

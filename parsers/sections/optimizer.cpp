@@ -89,8 +89,8 @@ constexpr KnownKey kSgdParams[] = {
     {"differentiable", kNoEffect, "false", "it tunes PyTorch, not the result"},
 };
 
-// The type, or nullopt with the reason reported.
-std::optional<OptimizerType> ReadType(SectionReader& in) {
+// The type, or nullopt with the reason reported; `meant` is then the type that it was most likely to be.
+std::optional<OptimizerType> ReadType(SectionReader& in, std::optional<OptimizerType>& meant) {
   std::string type;
   if (!in.Read("type", type)) {
     if (!in.Has("type")) {
@@ -117,6 +117,9 @@ std::optional<OptimizerType> ReadType(SectionReader& in) {
   const size_t i = near ? static_cast<size_t>(std::ranges::find(kNames, *near) - kNames.begin()) : 0;
   in.diagnostics().Error("CFG012", in.At("type"), in.Path("type"), fmt::format("unknown optimizer \"{}\"", type),
                          near ? fmt::format("did you mean \"{}\"? {}", kSpelled[i], kSupported) : kSupported);
+  static constexpr std::array kTypes = {OptimizerType::kAdam,    OptimizerType::kAdamW, OptimizerType::kSgd,
+                                        OptimizerType::kAdagrad, OptimizerType::kLion,  OptimizerType::kLamb};
+  if (near) meant = kTypes[i];
   return std::nullopt;
 }
 
@@ -281,13 +284,14 @@ OptimizerConfig ParseOptimizer(SectionReader in, const TrainFlags& flags) {
     }
     in.Record("type", "AdamW", "default (no section)");
   } else {
-    const std::optional<OptimizerType> type = ReadType(in);
-    if (!type) {
+    std::optional<OptimizerType> meant;
+    const std::optional<OptimizerType> type = ReadType(in, meant);
+    if (!type && !meant) {
       in.Take("params");
       in.RejectUnread(kKnown);
       return c;
     }
-    c.type = *type;
+    c.type = type ? *type : *meant;  // what is wrong with the params is said at once
   }
   SectionReader params = in.Section("params", SectionKind::kArguments, /*null_is_absent=*/true);
   RefuseMaxGradNorm(params);

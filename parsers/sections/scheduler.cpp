@@ -32,7 +32,8 @@ constexpr std::array kPyTorch = {"StepLR",
                                  "ReduceLROnPlateau",
                                  "LambdaLR"};
 
-std::optional<SchedulerType> ReadType(SectionReader& in) {
+// The type, or nullopt with the reason reported; `meant` is then the type that it was most likely to be.
+std::optional<SchedulerType> ReadType(SectionReader& in, std::optional<SchedulerType>& meant) {
   std::string type;
   if (!in.Read("type", type)) {
     if (!in.Has("type")) {
@@ -48,6 +49,7 @@ std::optional<SchedulerType> ReadType(SectionReader& in) {
     in.diagnostics().Error("CFG012", in.At("type"), in.Path("type"),
                            fmt::format("scheduler names keep their letter case, and \"{}\" is none", type),
                            fmt::format("write \"{}\"", name));
+    meant = value;
     return std::nullopt;
   }
   if (std::ranges::find(kPyTorch, type) != kPyTorch.end()) {
@@ -60,6 +62,7 @@ std::optional<SchedulerType> ReadType(SectionReader& in) {
   const std::optional<std::string> near = Suggest(type, names);
   in.diagnostics().Error("CFG012", in.At("type"), in.Path("type"), fmt::format("unknown scheduler \"{}\"", type),
                          near ? fmt::format("did you mean \"{}\"? {}", *near, kSupported) : kSupported);
+  if (near) meant = kTypes[static_cast<size_t>(std::ranges::find(names, *near) - names.begin())].second;
   return std::nullopt;
 }
 
@@ -169,7 +172,8 @@ SchedulerConfig ParseScheduler(SectionReader in, const TrainFlags& flags, const 
     in.Record("type", "none: the optimizer's lr, constant", "default");
     return c;
   }
-  const std::optional<SchedulerType> type = ReadType(in);
+  std::optional<SchedulerType> meant;
+  const std::optional<SchedulerType> read = ReadType(in, meant), type = read ? read : meant;
   if (!in.Has("params")) {
     in.diagnostics().Error("CFG040", in.Here(), in.Path("params"), "the section has no params",
                            "write \"params\": {...}, which may be empty for WarmupLR and LRRangeTest");

@@ -67,6 +67,11 @@ constexpr KnownKey kKnown[] = {
 void ReadClipping(SectionReader& root, const TrainFlags& flags, Config& config) {
   const bool absent = !root.Has("gradient_clipping") && !flags.clip_grad;
   root.Fill("gradient_clipping", config.gradient_clipping, flags.clip_grad, "--clip-grad");
+  if (config.gradient_clipping < 0) {
+    root.diagnostics().Notice(
+        "CFG050", root.At("gradient_clipping"), "gradient_clipping",
+        fmt::format("{} is below 0: nothing is clipped, as in DeepSpeed", config.gradient_clipping), "write 0");
+  }
   if (absent) {
     root.diagnostics().Notice("CFG050", root.Here(), "gradient_clipping",
                               "absent: gradients are clipped to norm 1, DeepSpeed's default since 0.19.3 (0 before)",

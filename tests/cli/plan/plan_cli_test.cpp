@@ -240,7 +240,7 @@ TEST_F(PlanCommand, ACluster) {
   const std::string text =
       Run({Write(kPipeline), "--model_name", "gpt-13b", "--cluster", "reference-study", "--seq-length", "2048"});
   EXPECT_EQ(code_, 1) << "without recomputation the first stage's activations are too much";
-  ExpectContains(text, "8 = 1 nodes x 8; grid pp 4 x dp 2 x tp 1");
+  ExpectContains(text, "8 = 1 node x 8; grid pp 4 x dp 2 x tp 1");
   ExpectContains(text, "pp 3: 6 7");
   ExpectContains(text, "bubble of equal stages 27.3 %");
   ExpectContains(text, "a step takes 11.");
@@ -272,6 +272,18 @@ TEST_F(PlanCommand, GridOfRanks) {
 }
 
 // Every key that docs/plan.md promises is there, and the numbers are those of the text.
+TEST_F(PlanCommand, JsonOfAnErrorHasEveryProblem) {
+  const std::string path =
+      Write(R"({"train_batch_size": 1, "gradient_cliping": 1, "zero_optimization": {"stage": 7}})");
+  ::testing::internal::CaptureStdout();
+  EXPECT_THROW(cli::RunPlan({path, "--model_name", "gpt-125m", "--json"}), Error);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  for (const char* part : {"\"exit_code\": 78", "\"key\": \"gradient_cliping\"", "\"key\": \"zero_optimization.stage\"",
+                           "\"line\": 1", "\"severity\": \"error\""}) {
+    ExpectContains(text, part);
+  }
+}
+
 TEST_F(PlanCommand, JsonOfBytesThatAreNoText) {
   const std::string path = folder_ / "ds\xff.json";
   std::ofstream(path) << R"({"train_batch_size": 1, "zero_optimization": {"stage": 3, "offload_optimizer":

@@ -28,16 +28,16 @@ std::string Resolve(int64_t t, int64_t m, int64_t g, int64_t world, int64_t tp =
 TEST(BatchTriangle, EveryCaseOfFourRanks) {
   EXPECT_EQ("32/8/1", Resolve(32, 0, 0, 4));
   EXPECT_EQ("CFG020: set train_batch_size to 28 or 32", Resolve(30, 0, 0, 4));
-  EXPECT_EQ("CFG022: set train_batch_size to 4; 4 is the smallest that fits", Resolve(3, 0, 0, 4));
+  EXPECT_EQ("CFG022: set train_batch_size to 4, the smallest that fits", Resolve(3, 0, 0, 4));
   EXPECT_EQ("8/2/1", Resolve(0, 2, 0, 4));
   EXPECT_EQ("32/2/4", Resolve(32, 2, 0, 4));
   EXPECT_EQ("CFG020: set train_batch_size to 32 or 40", Resolve(33, 2, 0, 4));
   EXPECT_EQ("CFG020: set train_batch_size to 24 or 36, or train_micro_batch_size_per_gpu to 2", Resolve(32, 3, 0, 4));
-  EXPECT_EQ("CFG022: set train_batch_size to 64, or train_micro_batch_size_per_gpu to 8; 64 is the smallest that fits",
+  EXPECT_EQ("CFG022: set train_batch_size to 64, the smallest that fits, or train_micro_batch_size_per_gpu to 8",
             Resolve(32, 16, 0, 4));
   EXPECT_EQ("32/4/2", Resolve(32, 0, 2, 4));
   EXPECT_EQ("CFG020: set train_batch_size to 24 or 36, or gradient_accumulation_steps to 2", Resolve(32, 0, 3, 4));
-  EXPECT_EQ("CFG022: set train_batch_size to 4; 4 is the smallest that fits", Resolve(2, 0, 1, 4));
+  EXPECT_EQ("CFG022: set train_batch_size to 4, the smallest that fits", Resolve(2, 0, 1, 4));
   EXPECT_EQ("32/2/4", Resolve(0, 2, 4, 4));
   EXPECT_EQ(
       "CFG020: set gradient_accumulation_steps to 4, or train_micro_batch_size_per_gpu to 4, or train_batch_size "
@@ -108,7 +108,7 @@ TEST(BatchTriangle, CFG_01_NamesEveryNumberItsSourceAndTheNearestSettings) {
 TEST(BatchTriangle, CFG_03_NeverDerivesZeroAndNeverRounds) {
   const ParseResult small = Parse(R"({"train_batch_size":4,"train_micro_batch_size_per_gpu":4})", 8);
   ASSERT_EQ(1u, Errors(small).size());
-  EXPECT_TRUE(Contains(Errors(small)[0].fix, "32 is the smallest that fits"));
+  EXPECT_TRUE(Contains(Errors(small)[0].fix, "32, the smallest that fits"));
   const ParseResult uneven = Parse(R"({"train_batch_size":20})", 8);
   ASSERT_EQ(1u, Errors(uneven).size());
   EXPECT_EQ("set train_batch_size to 16 or 24", Errors(uneven)[0].fix);

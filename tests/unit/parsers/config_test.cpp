@@ -78,6 +78,20 @@ TEST(Config, CFG_08_UnknownKeys) {
   EXPECT_EQ((Keys{"CFG004 gradient_cliping", "CFG004 fp16.enable"}), ErrorKeys(near));
   EXPECT_EQ("did you mean \"gradient_clipping\"?", Errors(near)[0].fix);
   EXPECT_EQ("did you mean \"enabled\"?", Errors(near)[1].fix);
+  // Another letter case is no other key.
+  const ParseResult upper = Parse(R"({"Train_Batch_Size": 1, "BF16": {"enabled": true}, "": 1})");
+  EXPECT_TRUE(Has(upper, Severity::kError, "CFG004", "BF16"));
+  EXPECT_TRUE(Has(upper, Severity::kError, "CFG004", "Train_Batch_Size"));
+  EXPECT_TRUE(Contains(upper.diagnostics.Render(), ": \"\": unknown key")) << upper.diagnostics.Render();
+  // A misspelt type hides nothing of its params.
+  const ParseResult types = ParseKeys(R"("optimizer":{"type":"Admw","params":{"lr":-1}},
+      "scheduler":{"type":"warmuplr","params":{"warmup_min_lr":-1,"warmup_num_steps":2}})");
+  EXPECT_TRUE(Has(types, Severity::kError, "CFG006", "optimizer.params.lr"));
+  EXPECT_TRUE(Has(types, Severity::kError, "CFG006", "scheduler.params.warmup_min_lr"));
+  // What a file says goes to the terminal escaped and cut.
+  const ParseResult raw = ParseKeys("\"a\\u001b[2J\":1,\"" + std::string(20'000, 'k') + "\":2");
+  EXPECT_TRUE(Has(raw, Severity::kWarning, "CFG004", "a\\x1b[2J"));
+  EXPECT_LT(raw.diagnostics.Render().size(), 2000U);
   const std::string far = R"("completely_unheard_of":1,"_note":1,"#x":2,"comment":"c")";
   const ParseResult warned = ParseKeys(far);
   EXPECT_FALSE(warned.diagnostics.HasErrors());
