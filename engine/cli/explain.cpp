@@ -168,12 +168,12 @@ void PrintHere(const Schema& schema, const SchemaKey& key, const Options& option
   int others = 0;
   for (const Problem& problem : parsed.diagnostics.problems()) {
     const bool of_key = problem.key == key.path || problem.key.starts_with(key.path + ".");
-    if (of_key) fmt::print("{}", Render(problem));
+    if (of_key) fmt::print(stderr, "{}\n", Render(problem));
     others += !of_key && problem.severity == Severity::kError;
   }
   if (others > 0) {
-    fmt::print("  {:<11}{} other errors in {}: `trireme plan {}` shows them\n", "", others, options.config,
-               options.config);
+    fmt::print(stderr, "{} other error{} in {}: `trireme plan {}` shows them\n", others, others == 1 ? "" : "s",
+               options.config, options.config);
   }
 }
 
@@ -214,8 +214,15 @@ void PrintAll(const Schema& schema, std::string_view section) {
 
 }  // namespace
 
-int RunExplain(Arguments arguments) {
+int RunExplain(Arguments given) {
   Table table;
+  std::vector<std::string> arguments = given;
+  // A flag of train as it is written there: --micro-batch-size.
+  if (!arguments.empty() && arguments[0].starts_with("--") && !FlagText(arguments[0].substr(2)).empty() &&
+      (arguments.size() == 1 || arguments[1].starts_with("--"))) {
+    const std::string bare = arguments[0].substr(2);
+    if (bare != "help") arguments[0] = bare;
+  }
   const std::string help = table.set.Help();  // before Parse: it shows the defaults
   table.set.Parse(arguments);
   const Options& options = table.o;
@@ -241,7 +248,13 @@ int RunExplain(Arguments arguments) {
     fmt::print("{}\n`trireme explain KEY` says more about a key or a section.\n", ExplainSection(schema, ""));
     return 0;
   }
-  PrintKey(schema, options);
+  Options shown = options;
+  const std::string lower = ToLower(options.key);  // keys are written in lower case
+  if (schema.Find(shown.key) == nullptr && schema.EndingIn(shown.key).empty() &&
+      (schema.Find(lower) != nullptr || !schema.EndingIn(lower).empty())) {
+    shown.key = lower;
+  }
+  PrintKey(schema, shown);
   return 0;
 }
 

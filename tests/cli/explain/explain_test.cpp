@@ -65,6 +65,8 @@ TEST(Explain, SaysMeaningClassDefaultAndEffects) {
 
 TEST(Explain, TheEndOfAPathIsEnoughWhereItIsTheOnlyOne) {
   EXPECT_EQ(Output({"zero_optimization.stage"}), Output({"stage"}));
+  EXPECT_EQ(Output({"zero_optimization.stage"}), Output({"STAGE"}));
+  EXPECT_EQ(Output({"micro-batch-size"}), Output({"--micro-batch-size"}));
   ExpectContains(Output({"betas"}), "--adam-beta1, --adam-beta2");
   EXPECT_EQ(Output({"gradient_clipping"}), Output({"clip-grad"}));  // a flag
 }
@@ -145,7 +147,11 @@ TEST_F(ExplainFile, AnotherNameInTheFileIsFound) {
 TEST_F(ExplainFile, ProblemsOfTheKeyAreShownOthersCounted) {
   const std::string file =
       Write(R"({"train_batch_size": "eight", "zero_optimization": {"stage": 5}, "fp16": {"loss_scale": -1}})");
-  const std::string text = Output({"stage", "--deepspeed_config", file});
+  ::testing::internal::CaptureStderr();
+  const std::string value = Output({"stage", "--deepspeed_config", file});
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  ExpectContains(value, "here ");
+  EXPECT_EQ(value.find("CFG006"), std::string::npos) << value;
   ExpectContains(text, "CFG006");
   ExpectContains(text, "2 other errors in " + file);
   EXPECT_THROW(Output({"stage", "--deepspeed_config", (folder_ / "none.json").string()}), Error);
