@@ -53,7 +53,7 @@ TEST_P(CollectiveFaults, EachOneIsNoticed) {
   const auto counting = MakeInProcessWorld(2);
   ASSERT_TRUE(EqualsOneRank(Train(run, counting), want));
   int64_t tried = 0;
-  for (const OperationCount& operation : counting->Operations()) {
+  for (const OperationCount& operation : OperationsOfTraining(*counting)) {
     for (int64_t nth = 0; nth < operation.count; ++nth) {
       for (const Fault::Kind kind : {Fault::Kind::kDrop, Fault::Kind::kCorrupt}) {
         EXPECT_TRUE(Noticed(run, want, operation, nth, kind))

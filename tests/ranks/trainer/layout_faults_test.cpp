@@ -131,10 +131,10 @@ TEST_P(LayoutFaults, EachKindOfCollectiveIsNoticed) {
   const Curve got = Train(run, counting);
   ASSERT_TRUE(EqualsOneRank(got, want)) << got.failed;
   std::set<std::string> kinds;
-  for (const OperationCount& operation : counting->Operations()) kinds.insert(KindOf(operation));
+  for (const OperationCount& operation : OperationsOfTraining(*counting)) kinds.insert(KindOf(operation));
   EXPECT_EQ(kinds, family().kinds);
   int64_t tried = 0;
-  for (const OperationCount& operation : Chosen(counting->Operations(), run.world)) {
+  for (const OperationCount& operation : Chosen(OperationsOfTraining(*counting), run.world)) {
     for (const int64_t nth : ChosenNumbers(operation.count, run.world)) {
       for (const Fault::Kind kind : {Fault::Kind::kDrop, Fault::Kind::kCorrupt}) {
         EXPECT_TRUE(Noticed(run, want, operation, nth, kind))

@@ -144,7 +144,7 @@ TEST(Optimizers, DroppedAndCorruptedNormsAreNoticed) {
   const auto counting = MakeInProcessWorld(run.world);
   ExpectTrainsAlike(Train(run, counting), want);
   int64_t tried = 0;
-  for (const OperationCount& operation : counting->Operations()) {
+  for (const OperationCount& operation : OperationsOfTraining(*counting)) {
     if (operation.op != OpKind::kAllReduce || !operation.group.starts_with("dp") || operation.rank > 1) continue;
     for (int64_t nth = 0; nth < operation.count / 2; ++nth) {  // of the first step: its weights decide the second loss
       for (const Fault::Kind kind : {Fault::Kind::kDrop, Fault::Kind::kCorrupt}) {

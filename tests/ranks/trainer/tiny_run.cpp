@@ -235,4 +235,12 @@ double WeightDifference(const Weights& a, const Weights& b) {
   return std::isnan(difference) ? INFINITY : std::sqrt(difference / norm);
 }
 
+std::vector<OperationCount> OperationsOfTraining(const InProcessWorld& comms) {
+  std::vector<OperationCount> operations = comms.Operations();
+  std::erase_if(operations, [](const OperationCount& operation) {
+    return operation.group == "world" && operation.op == OpKind::kAllGather;
+  });
+  return operations;
+}
+
 }  // namespace trireme::test

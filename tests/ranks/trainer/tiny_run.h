@@ -39,7 +39,7 @@ struct TinyRun {
   double offload_optimizer = 0;  // ratio; 0: none
   bool offload_param = false;
   int64_t fill_bytes = 0;  // above 0: "trireme.fill", with so much device memory granted to each rank
-  std::string nvme = {};  // folder: what is offloaded lies there
+  std::string nvme = {};   // folder: what is offloaded lies there
   at::Device device = at::kCPU;
   // What each communicator of the in-process world is wrapped into; host-staged for a GPU that ranks share.
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> carry = {};
@@ -79,6 +79,10 @@ void TrainRank(const TinyRun& run, Trainer& trainer, std::vector<double>& losses
 
 // Trains on `comms` (or a fresh world) and returns rank 0's curve and the gathered weights.
 Curve Train(const TinyRun& run, std::shared_ptr<InProcessWorld> comms = nullptr);
+
+// The operations that training takes something from: all but what ranks tell each other about their memory before the
+// first step (all_gather in group world).
+std::vector<OperationCount> OperationsOfTraining(const InProcessWorld& comms);
 
 double RelativeDifference(const std::vector<double>& a, const std::vector<double>& b);  // largest over the elements
 // L2 norm of the difference over that of `b`; key biases left out: their exact gradient is zero, so they hold round-off

@@ -71,7 +71,7 @@ TEST_P(Traffic, IsWhatTheCollectivesCarry) {
   const auto world = MakeInProcessWorld(run.world);
   ASSERT_EQ(Train(run, world).failed, "");
   std::map<int, int64_t> tp, dp;  // by rank
-  for (const OperationCount& operation : world->Operations()) {
+  for (const OperationCount& operation : OperationsOfTraining(*world)) {
     if (operation.group.starts_with("tp")) tp[operation.rank] += SentBytes(operation, layout.tp);
     if (operation.group.starts_with("dp")) dp[operation.rank] += SentBytes(operation, layout.dp);
   }
