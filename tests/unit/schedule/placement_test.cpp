@@ -74,12 +74,15 @@ TEST(Placement, TheFasterOfRingAndTwoLevels) {
 TEST(Placement, GroupsOfANodeShareItsPorts) {
   const Plan plan = PlanOf(Ranks(16, 4, 1));
   for (const int64_t ports : {1, 4}) {
-    const Placement placement(plan, Nodes(4, 4, ports));
+    const Cluster cluster = Nodes(4, 4, ports);
+    const Placement placement(plan, cluster);
     EXPECT_DOUBLE_EQ(0.75e9 / (10e9 * static_cast<double>(ports) / 4),
                      placement.Seconds(Group::kDp, Collective::kReduceScatter, 1e9));
   }
   // Half of a node's devices reach half of its ports, and at least one.
-  const Placement half(PlanOf(Ranks(4, 2, 1)), Nodes(2, 4, 4));
+  const Plan small = PlanOf(Ranks(4, 2, 1));
+  const Cluster cluster = Nodes(2, 4, 4);
+  const Placement half(small, cluster);
   EXPECT_DOUBLE_EQ(0.5e9 / (10e9 * 2 / 2), half.Seconds(Group::kDp, Collective::kReduceScatter, 1e9));
 }
 
