@@ -304,6 +304,9 @@ TEST(Predict, WhatWasMeasuredOnH200) {
 
 // A 13B on 16 ranks: both halves of `trireme plan`, best of three.
 TEST(Predict, TakesNoTime) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers slow it down";
+#endif
   Config config;
   config.batch = {128, 1, 32};
   config.bf16.enabled = true;
