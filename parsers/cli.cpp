@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <charconv>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/strings.h"
@@ -376,6 +379,25 @@ TrainOptions ParseTrainFlags(const std::vector<std::string>& args) {
   return o;
 }
 
+namespace {
+
+constexpr int64_t kMostDeviceGib = 1 << 20;
+
+// What is written must not be what is read.
+void CheckPlanPaths(const PlanOptions& o, bool cluster_given) {
+  if (cluster_given && o.cluster.empty()) {
+    Fail("USE002", "the name is empty", "--cluster", "name a description, or leave the flag out");
+  }
+  for (const auto& [flag, file] : {std::pair("--suggest", &o.suggest), std::pair("--html", &o.html)}) {
+    std::error_code none;
+    if (file->empty() || !std::filesystem::equivalent(*file, o.deepspeed_config, none)) continue;
+    Fail("USE004", fmt::format("{} is the config that is planned for, and would be written over", *file), flag,
+         "name another file");
+  }
+}
+
+}  // namespace
+
 PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   PlanTable table;
   table.set.Parse(args);
@@ -396,6 +418,11 @@ PlanOptions ParsePlanFlags(const std::vector<std::string>& args) {
   if (!o.html.empty() && o.cluster.empty()) {
     Fail("USE004", "--html draws a step over time, which no machine is named for", "--html",
          "pass --cluster too: a name of configs/clusters, or a file");
+  }
+  CheckPlanPaths(o, table.set.Given("cluster"));
+  if (const double gib = o.gpu_memory_gib.value_or(1); !(gib > 0) || gib > kMostDeviceGib) {
+    Fail("USE002", fmt::format("{} GiB is no memory of a GPU", gib), "--gpu-memory-gib",
+         fmt::format("write a number above 0 and up to {}", kMostDeviceGib));
   }
   o.fill.for_plan = true;
   AtLeast(o.num_nodes.value_or(1), 1, "--num_nodes");

@@ -22,7 +22,7 @@ std::string WaitsOf(const Prediction& p) {
 // The best of the lower stages that fit.
 std::optional<std::string> OfStage(const AdviceOnRequest& request) {
   const Plan& plan = request.plan;
-  if (request.limit_bytes <= 0 || plan.effective_zero_stage == 0 || plan.offloads()) return std::nullopt;
+  if (request.limit.limit_bytes <= 0 || plan.effective_zero_stage == 0 || plan.offloads()) return std::nullopt;
   std::optional<std::string> text;
   double least = request.prediction != nullptr ? request.prediction->step_seconds : 1;
   int64_t least_sent = plan.traffic.total();
@@ -30,9 +30,9 @@ std::optional<std::string> OfStage(const AdviceOnRequest& request) {
     Layout layout = LayoutOf(request.job.config);
     layout.zero_stage = stage;
     const std::optional<Plan> lower = PlanOf(request.job, WithLayout(request.job.config, layout));
-    if (!lower || lower->memory.total() > request.limit_bytes) break;  // stages below take more still
+    if (!lower || !request.limit.Fits(*lower)) break;  // stages below take more still
     const std::string fits = fmt::format("zero_optimization.stage {} fits too, with {} to spare", stage,
-                                         FormatBytes(request.limit_bytes - lower->memory.total()));
+                                         FormatBytes(request.limit.limit_bytes - request.limit.Needs(*lower)));
     if (request.cluster != nullptr) {
       const double seconds = Predict(*lower, *request.cluster).step_seconds;
       if (seconds >= kWorthSaying * least) continue;
@@ -59,7 +59,7 @@ std::optional<std::string> OfNodes(const AdviceOnRequest& request) {
   alone.config.dp_size /= cluster->nodes;
   alone.config.batch.gradient_accumulation_steps *= cluster->nodes;
   const std::optional<Plan> one = PlanOf(alone, alone.config);
-  if (!one || (request.limit_bytes > 0 && one->memory.total() > request.limit_bytes)) return std::nullopt;
+  if (!one || (request.limit.limit_bytes > 0 && !request.limit.Fits(*one))) return std::nullopt;
   Cluster node = *cluster;
   node.nodes = 1;
   const double seconds = Predict(*one, node).step_seconds, now = request.prediction->step_seconds;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/advise/fill.h"
 #include "engine/advise/layout.h"
 #include "engine/schedule/predict.h"
 #include "parsers/cluster.h"
@@ -18,7 +19,7 @@ struct AdviceOnRequest {
   // Both or neither: without them stages are compared by what they send.
   const Cluster* cluster = nullptr;
   const Prediction* prediction = nullptr;
-  int64_t limit_bytes = 0;  // of the fullest rank's MemoryAccount::total(); 0: not known, and no stage is proposed
+  FillOptions limit = {};  // limit_bytes 0: not known, and no stage is proposed
 };
 
 std::vector<std::string> AdviceOn(const AdviceOnRequest& request);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/shell_text.h"
 #include "engine/schedule/predict.h"
 #include "parsers/layout_text.h"
 
@@ -64,10 +65,9 @@ class Changer {
   // Whether the config fits; then it is among the changes.
   bool Take(const Config& changed, const std::string& what, Keys keys) {
     std::optional<Plan> plan = PlanOf(job_, changed);
-    if (!plan || plan->memory.total() > options_.limit_bytes || plan->memory.host.peak() > options_.host_limit_bytes) {
-      return false;
-    }
-    Change change{what, std::move(keys), changed, std::move(*plan), std::nullopt};
+    if (!plan || !options_.Fits(*plan)) return false;
+    const int64_t needed = options_.Needs(*plan);
+    Change change{what, std::move(keys), changed, std::move(*plan), needed, std::nullopt};
     const std::optional<double> seconds = StepSeconds(change.plan, cluster_);
     if (seconds && own_seconds_) change.step_ratio = *seconds / *own_seconds_;
     found_.push_back(std::move(change));
@@ -240,7 +240,7 @@ std::vector<Change> CheapestChanges(const Job& job, const FillOptions& options, 
 
 std::string WithFlags(const Change& change) {
   std::string text = "--with";
-  for (const auto& [key, value] : change.keys) text += fmt::format(" {}={}", key, value);
+  for (const auto& [key, value] : change.keys) text += " " + ShellWord(key + "=" + value);
   return text;
 }
 

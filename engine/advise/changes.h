@@ -20,6 +20,7 @@ struct Change {
   std::vector<std::pair<std::string, std::string>> keys;
   Config config;
   Plan plan;                         // with its memory, which is within the limit
+  int64_t needed_bytes = 0;          // of that limit
   std::optional<double> step_ratio;  // predicted step over that of the layout as it is; without a cluster unknown
 };
 

@@ -127,14 +127,13 @@ class RecomputeFiller {
     folded.batch.num_micro_batches = FoldedMicroBatches(plan);
     AccountMemory(plan, {Compile(MakeProgram(folded, ProgramKind::kTrain, plan.topology.RankOf({rank, 0, 0})),
                                  OptionsOf(folded))});
-    return found->second = plan.memory.total();
+    return found->second = options_.Needs(plan);
   }
 
   Filled Whole() {
     config_.recompute.runs = RunsOf(Policies());
     Filled filled{config_, *PlanOf(job_, config_), false};
-    filled.fits = filled.plan.memory.total() <= options_.limit_bytes &&
-                  filled.plan.memory.host.peak() <= options_.host_limit_bytes;
+    filled.fits = options_.Fits(filled.plan);
     return filled;
   }
 
@@ -142,7 +141,8 @@ class RecomputeFiller {
   bool Tighten(const Filled& filled) {
     bool tightened = false;
     for (int rank = 0; rank < plan_.topology.pp_size; ++rank) {
-      if (filled.plan.memory_of_pp_rank[static_cast<size_t>(rank)].total() <= options_.limit_bytes) continue;
+      const MemoryAccount& account = filled.plan.memory_of_pp_rank[static_cast<size_t>(rank)];
+      if (BytesIn(account, options_.scope) <= options_.limit_bytes) continue;
       RankChoice& choice = ChoiceOf(rank);
       if (choice.kept > 0) {
         --choice.kept;
@@ -192,7 +192,7 @@ void DeepenPrefetch(const Job& job, const FillOptions& options, const std::vecto
       return;
     }
     Plan plan = *PlanOf(job, deeper);
-    if (plan.memory.total() > options.limit_bytes || plan.memory.host.peak() > options.host_limit_bytes) continue;
+    if (!options.Fits(plan)) continue;
     filled = {deeper, std::move(plan), true};
     return;
   }
@@ -208,8 +208,22 @@ void SetRatio(Config& config, const OffloadOptimizerConfig& own, double ratio) {
 
 }  // namespace
 
-int64_t MemoryLimit(double device_bytes, double share) {
-  return static_cast<int64_t>(std::max(0.0, share * (device_bytes - kReservedBytes)));
+int64_t BytesIn(const MemoryAccount& account, MemoryScope scope) {
+  int64_t bytes = account.total();
+  if (scope != MemoryScope::kProgram) bytes += account.saving;
+  if (scope == MemoryScope::kSharedGpu || scope == MemoryScope::kGpu) bytes += account.context;
+  if (scope == MemoryScope::kGpu) bytes += account.communicator;
+  return bytes;
+}
+
+const MemoryAccount& FullestRank(const Plan& plan, MemoryScope scope) {
+  return *std::ranges::max_element(plan.memory_of_pp_rank, {},
+                                   [&](const MemoryAccount& account) { return BytesIn(account, scope); });
+}
+
+int64_t MemoryLimit(double bytes, MemoryScope scope, double share) {
+  const double reserved = scope == MemoryScope::kProcess ? kReservedBytes : 0;
+  return static_cast<int64_t>(std::max(0.0, share * (bytes - reserved)));
 }
 
 bool CanOffloadOptimizer(const Config& config, const FillOptions& options) {
@@ -265,7 +279,7 @@ std::optional<Filled> Fill(const Job& job, const Config& config, const FillOptio
     Config least = filled->config;
     const auto bytes = [&](int units) {
       SetRatio(least, own, RatioOfUnits(*shape, units));
-      return PlanOf(job, least)->memory.total();
+      return options.Needs(*PlanOf(job, least));
     };
     const int all = UnitsOfLargestStage(*shape);
     const bool in_part = shape->zero_stage == 3;

@@ -1,6 +1,7 @@
 // Within one layout: which units keep their activations, which make them once more, whose optimizer states lie on the
 // host, and how far weights are gathered ahead, so that planned memory just fits.
-//   Filled filled = Fill(job, job.config, {.limit_bytes = MemoryLimit(capacity)});  if (filled.fits) ...
+//   Filled filled = Fill(job, job.config, {.limit_bytes = MemoryLimit(capacity, scope), .scope = scope});
+//   if (filled.fits) ...
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,16 +11,32 @@
 
 namespace trireme {
 
-// Of a device's memory, what the driver, the libraries and their own scratch take; a plan above this share of the rest
-// is called tight. A plan that is to fit stays below.
+// What of a rank's memory is held against a limit.
+enum class MemoryScope : uint8_t {
+  kProgram,    // MemoryAccount::total(): the limit is one of LibTorch's allocator
+  kProcess,    // and what a save takes for a while: a rank on the CPU
+  kSharedGpu,  // and the context: ranks that share a GPU have no communicator of NCCL on it
+  kGpu,        // and the communicators
+};
+int64_t BytesIn(const MemoryAccount& account, MemoryScope scope);
+const MemoryAccount& FullestRank(const Plan& plan, MemoryScope scope);
+
+// Of a host's memory, what the system and the program itself take. A plan above kTightShare of what a rank may take is
+// called tight, and one that is to fit stays below.
 constexpr double kReservedBytes = 1e9;
 constexpr double kTightShare = 0.95;
-int64_t MemoryLimit(double device_bytes, double share = kTightShare);  // share 1: tight ones too
+int64_t MemoryLimit(double bytes, MemoryScope scope, double share = kTightShare);  // share 1: tight ones too
 
 struct FillOptions {
-  int64_t limit_bytes = 0;               // of the fullest rank's MemoryAccount::total()
+  int64_t limit_bytes = 0;               // of the fullest rank's BytesIn(scope)
   int64_t host_limit_bytes = INT64_MAX;  // of its MemoryAccount::Host::peak()
   bool may_offload = true;               // the device has a host beside it whose memory is another
+  MemoryScope scope = MemoryScope::kProgram;
+
+  int64_t Needs(const Plan& plan) const { return BytesIn(FullestRank(plan, scope), scope); }
+  bool Fits(const Plan& plan) const {
+    return Needs(plan) <= limit_bytes && plan.memory.host.peak() <= host_limit_bytes;
+  }
 };
 
 struct Filled {

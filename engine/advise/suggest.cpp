@@ -22,10 +22,11 @@ Prediction Short(Prediction prediction) {
 }
 
 std::optional<Suggestion> Predicted(const AdviceRequest& request, std::optional<Filled> filled) {
-  if (!filled || !filled->fits) return std::nullopt;
+  if (!filled || !filled->fits || !MissingRates(filled->plan, request.cluster).empty()) return std::nullopt;
   Prediction prediction = Short(Predict(filled->plan, request.cluster));
-  return Suggestion{LayoutOf(filled->config), std::move(filled->config), std::move(filled->plan),
-                    std::move(prediction)};
+  const int64_t needed = request.fill.Needs(filled->plan);
+  return Suggestion{LayoutOf(filled->config), std::move(filled->config), std::move(filled->plan), std::move(prediction),
+                    needed};
 }
 
 // Nothing made again, nothing offloaded.
@@ -50,7 +51,7 @@ std::optional<Suggestion> FastestOffload(const AdviceRequest& request, Config co
   ZeroConfig& zero = config.zero_optimization;
   if (zero.offload_optimizer.device == OffloadDevice::kNone) zero.offload_optimizer.device = OffloadDevice::kCpu;
   const std::optional<Plan> shape = PlanShapeOf(request.job, config);
-  if (!shape) return std::nullopt;
+  if (!shape || !MissingRates(*shape, request.cluster).empty()) return std::nullopt;
   const int all = UnitsOfLargestStage(*shape);
   const auto with = [&](int units) {
     Config tried = config;
@@ -226,8 +227,8 @@ std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& adv
   const Topology& t = plan.topology;
   const Prediction& p = of.prediction;
   std::vector<std::string> lines;
-  std::string memory = fmt::format("{} of {} on the fullest rank", FormatBytes(plan.memory.total()),
-                                   FormatBytes(request.fill.limit_bytes));
+  std::string memory =
+      fmt::format("{} of {} on the fullest rank", FormatBytes(of.needed_bytes), FormatBytes(request.fill.limit_bytes));
   if (plan.memory.host.total() > 0) memory += fmt::format(", {} on its host", FormatBytes(plan.memory.host.total()));
   memory += fmt::format("; recomputed: {}", DescribeRecompute(plan));
   if (advice.states_too_large > 0) {
@@ -239,8 +240,8 @@ std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& adv
                                                       request.ranks_per_node);
   const int64_t nodes = (t.world_size() + request.ranks_per_node - 1) / request.ranks_per_node;
   if (nodes > 1) {
-    topology += t.pp_size > 1 && t.tp_size * t.dp_size >= request.ranks_per_node ? "; pipeline stages across nodes"
-                                                                                 : "; data parallelism across nodes";
+    const bool stages = t.pp_size > 1 && (t.dp_size == 1 || t.tp_size * t.dp_size >= request.ranks_per_node);
+    topology += stages ? "; pipeline stages across nodes" : "; data parallelism across nodes";
   }
   if (advice.across_nodes > 0) {
     topology += fmt::format("; {} grids with groups across nodes left out", advice.across_nodes);

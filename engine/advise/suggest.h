@@ -34,7 +34,8 @@ struct Suggestion {
   Layout layout;
   Config config;
   Plan plan;
-  Prediction prediction;  // without its timelines
+  Prediction prediction;     // without its timelines
+  int64_t needed_bytes = 0;  // of the limit
   double step_seconds() const { return prediction.step_seconds; }
 };
 

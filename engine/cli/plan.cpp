@@ -16,7 +16,9 @@ namespace trireme::cli {
 namespace {
 
 void WritePage(const PlanOptions& options, const Planned& planned, double device_bytes) {
-  WriteFileDurably(options.html, report::PlanPage(planned.plan, *planned.cluster, *planned.prediction, device_bytes),
+  // Where there is none Predict says what the cluster's description lacks.
+  const Prediction prediction = planned.prediction ? *planned.prediction : Predict(planned.plan, *planned.cluster);
+  WriteFileDurably(options.html, report::PlanPage(planned.plan, *planned.cluster, prediction, device_bytes),
                    ErrorCode::kEnvironment);
 }
 
@@ -27,10 +29,10 @@ int Run(Arguments arguments) {
     return 0;
   }
   const Planned planned = PlanRequested(options);
-  const std::optional<Verdict> verdict = VerdictOf(options, planned);
+  const std::optional<Verdict> verdict = VerdictOf(planned);
   const bool fits = !verdict || verdict->fits;
   if (!options.html.empty()) WritePage(options, planned, verdict ? verdict->device_bytes : 0);
-  const Proposals proposals = Propose(options, planned, verdict ? verdict->device_bytes : 0, fits, arguments);
+  const Proposals proposals = Propose(options, planned, fits, arguments);
   const int code = (proposals.suggested ? proposals.found() : fits) ? 0 : ExitCode(ErrorCode::kCheckFailed);
   if (options.json) {
     fmt::print("{}", PlanJson(planned, verdict, proposals));

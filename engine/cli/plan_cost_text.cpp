@@ -78,6 +78,7 @@ void PrintTraffic(const Planned& planned) {
 }
 
 void PrintPrediction(const Planned& planned) {
+  if (!planned.prediction && planned.cluster) return Line("time", "not predicted: see the warning");
   if (!planned.prediction) {
     return Line("time", fmt::format("not predicted: name the machine with --cluster, a file or one of {}",
                                     Join(ClusterNames(), ", ")));

@@ -135,6 +135,7 @@ Json VerdictJson(const Verdict& v) {
   return {{"fits", v.fits},
           {"tight", v.fits && v.tight},
           {"device_bytes", static_cast<int64_t>(v.device_bytes)},
+          {"ranks_per_device", v.ranks_per_device},
           {"needed_bytes", static_cast<int64_t>(v.needed_bytes)},
           {"pipeline_rank", v.pp_rank},
           {"largest_class", std::string(JsonName(v.largest))},
@@ -150,7 +151,7 @@ Json ChangesJson(const std::vector<Change>& changes) {
     for (const auto& [key, value] : change.keys) keys[key] = value;
     out.push_back({{"what", change.what},
                    {"with", keys},
-                   {"needed_bytes", change.plan.memory.total()},
+                   {"needed_bytes", change.needed_bytes},
                    {"step_ratio", change.step_ratio ? Json(*change.step_ratio) : Json(nullptr)}});
   }
   return out;
@@ -171,7 +172,7 @@ Json SuggestedJson(const Proposals& proposals) {
                        {"micro_batches", s.plan.batch.num_micro_batches},
                        {"recompute", RecomputeText(s.layout.recompute.runs)},
                        {"offload_ratio", s.layout.offload_ratio()},
-                       {"needed_bytes", s.plan.memory.total()},
+                       {"needed_bytes", s.needed_bytes},
                        {"step_seconds", s.step_seconds()},
                        {"tokens_per_second", s.prediction.tokens_per_second},
                        {"exposed_share", s.prediction.exposed_share},

@@ -85,8 +85,17 @@ void PrintVerdict(const Planned& planned, const Verdict& verdict) {
   const auto bytes = [](double count) { return FormatBytes(static_cast<int64_t>(std::max(count, 0.0))); };
   const std::string_view word = !verdict.fits ? "does not fit" : verdict.tight ? "fits, but tightly" : "fits";
   const std::string rank = plan.topology.pp_size > 1 ? fmt::format("pipeline rank {} takes ", verdict.pp_rank) : "";
-  Line("verdict", fmt::format("{}: {}{} of a device's {}; most of it are {}", word, rank, bytes(verdict.needed_bytes),
-                              bytes(verdict.device_bytes), Name(verdict.largest)));
+  const int64_t ranks = verdict.ranks_per_device;
+  const std::string of =
+      ranks == 1 ? "a device's " + bytes(verdict.device_bytes)
+                 : fmt::format("its share, {}, of a device's {}",
+                               bytes(verdict.device_bytes / static_cast<double>(ranks)), bytes(verdict.device_bytes));
+  Line("verdict", fmt::format("{}: {}{} of {}, with {}what a save takes; most of it are {}", word, rank,
+                              bytes(verdict.needed_bytes), of,
+                              planned.room.scope == MemoryScope::kGpu         ? "context, communicators and "
+                              : planned.room.scope == MemoryScope::kSharedGpu ? "its context and "
+                                                                              : "",
+                              Name(verdict.largest)));
   if (!verdict.host_fits) {
     Line("", fmt::format("the {} ranks of a node take {} of the host's {}", planned.ranks_per_node,
                          bytes(verdict.needed_host_bytes), bytes(verdict.host_bytes)));

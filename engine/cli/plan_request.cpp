@@ -8,6 +8,7 @@
 #include "engine/advise/advice.h"
 #include "engine/advise/fill.h"
 #include "engine/base/error.h"
+#include "engine/base/strings.h"
 #include "engine/plan/notes.h"
 #include "engine/schedule/placement.h"
 #include "engine/schedule/verify.h"
@@ -19,6 +20,9 @@ namespace trireme::cli {
 
 namespace {
 
+// Of a host's memory, what ranks may take for what is offloaded.
+constexpr double kHostShare = 0.9;
+
 ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden_size) {
   if (options.with.empty()) {
     return ParseConfigFile(options.deepspeed_config, options.fill, world_size, hidden_size);
@@ -26,10 +30,17 @@ ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden
   return ParseConfigText(ConfigText(options), options.deepspeed_config, options.fill, world_size, hidden_size);
 }
 
-// 0: not known.
-double DeviceBytes(const PlanOptions& options, const std::optional<Cluster>& cluster) {
-  if (options.gpu_memory_gib) return *options.gpu_memory_gib * 1024 * 1024 * 1024;
-  return cluster ? static_cast<double>(cluster->device.memory_bytes) : 0;
+DeviceRoom RoomOf(const PlanOptions& options, const Planned& planned) {
+  DeviceRoom room;
+  const std::optional<Cluster>& cluster = planned.cluster;
+  if (options.gpu_memory_gib) room.device_bytes = *options.gpu_memory_gib * 1024 * 1024 * 1024;
+  if (!cluster) return room;
+  if (!options.gpu_memory_gib) room.device_bytes = static_cast<double>(cluster->device.memory_bytes);
+  room.ranks = Placement(planned.plan, *cluster).ranks_per_device();
+  room.scope = cluster->device.kind == DeviceKind::kCpu ? MemoryScope::kProcess
+               : room.ranks > 1                         ? MemoryScope::kSharedGpu
+                                                        : MemoryScope::kGpu;
+  return room;
 }
 
 RankRates RatesOf(const Planned& planned) {
@@ -44,14 +55,27 @@ RankRates RatesOf(const Planned& planned) {
           fmt::format(" ({} ports a node)", ports)};
 }
 
-std::vector<std::string> Advice(const PlanOptions& options, const Planned& planned) {
-  const double memory = DeviceBytes(options, planned.cluster);
+std::vector<std::string> Advice(const Planned& planned) {
   const Job job{planned.config, planned.model, planned.inputs};
   return AdviceOn({.job = job,
                    .plan = planned.plan,
-                   .cluster = planned.cluster ? &*planned.cluster : nullptr,
+                   .cluster = planned.prediction ? &*planned.cluster : nullptr,
                    .prediction = planned.prediction ? &*planned.prediction : nullptr,
-                   .limit_bytes = memory > 0 ? MemoryLimit(memory) : 0});
+                   .limit = FillFor(planned)});
+}
+
+// Rates of a narrower type are higher; fp16 and bf16 run at the same.
+void AddStandIn(Planned& planned) {
+  const DeviceDescription& device = planned.cluster->device;
+  const DType wanted = planned.plan.dtypes.compute;
+  const ComputeRates& used = device.RatesOf(wanted);
+  const auto stands_in = std::ranges::find_if(device.rates, [&](const auto& rates) { return &rates.second == &used; });
+  const int64_t own = SizeOf(wanted), other = SizeOf(stands_in->first);
+  if (own == other) return;
+  planned.warnings.push_back(fmt::format(
+      "the cluster {} has no rates of {}: those of {} stand in for them, so a step takes {} than predicted. "
+      "fix: `trireme doctor --calibrate` measures the type on the machine",
+      planned.cluster->name, Name(wanted), Name(stands_in->first), own > other ? "longer" : "less time"));
 }
 
 }  // namespace
@@ -87,7 +111,10 @@ Planned PlanRequested(const PlanOptions& options) {
   planned.inputs.hidden_dropout = options.activations.hidden_dropout;
   planned.plan = MakePlan(planned.config, planned.model, planned.inputs);
   AccountMemory(planned.plan);
-  if (planned.cluster) planned.prediction = Predict(planned.plan, *planned.cluster);
+  planned.room = RoomOf(options, planned);
+  const std::vector<std::string> missing =
+      planned.cluster ? MissingRates(planned.plan, *planned.cluster) : std::vector<std::string>();
+  if (planned.cluster && missing.empty()) planned.prediction = Predict(planned.plan, *planned.cluster);
   if (planned.plan.topology.pp_size > 1 && planned.plan.effective_zero_stage >= 2) {
     Config config = planned.config;
     config.zero_optimization.zero_stage = 1;
@@ -96,29 +123,59 @@ Planned PlanRequested(const PlanOptions& options) {
   }
   planned.warnings = LayoutNotes(planned.plan, planned.ranks_per_node, RatesOf(planned));
   if (planned.cluster && !planned.cluster->device.rates.contains(planned.plan.dtypes.compute)) {
-    planned.warnings.push_back(fmt::format("the cluster {} has no rates of {}: those of another type stand in for them",
-                                           planned.cluster->name, Name(planned.plan.dtypes.compute)));
+    AddStandIn(planned);
   }
-  planned.advice = Advice(options, planned);
+  if (!missing.empty()) {
+    planned.warnings.push_back(
+        fmt::format("no time is predicted: what is offloaded needs {}, which the cluster {} does not describe. fix: "
+                    "`trireme doctor --calibrate` measures it",
+                    Join(missing, " and "), planned.cluster->name));
+  }
+  if (planned.room.ranks > 1 && planned.cluster->device.kind == DeviceKind::kCuda) {
+    planned.warnings.push_back(
+        fmt::format("{} ranks share each of a node's {} GPUs: each may take 1/{} of its memory, and they take turns. "
+                    "`trireme train` does so with --oversubscribe alone",
+                    planned.room.ranks, planned.cluster->devices_per_node, planned.room.ranks));
+  }
+  planned.advice = Advice(planned);
   return planned;
 }
 
-std::optional<Verdict> VerdictOf(const PlanOptions& options, const Planned& planned) {
+FillOptions FillFor(const Planned& planned, double share) {
+  FillOptions fill;
+  fill.scope = planned.room.scope;
+  fill.limit_bytes = MemoryLimit(planned.room.of_rank(), fill.scope, share);
+  if (!planned.cluster) return fill;
+  const HostDescription& host = planned.cluster->host;
+  const HostLinkDescription& link = planned.cluster->host_link;
+  fill.may_offload = planned.cluster->device.kind == DeviceKind::kCuda && host.memory_bytes > 0 &&
+                     link.up_bytes_per_second > 0 && link.down_bytes_per_second > 0 &&
+                     (host.update_bytes_per_second > 0 || host.MemoryBytesPerSecond() > 0);
+  if (host.memory_bytes > 0) {
+    fill.host_limit_bytes = static_cast<int64_t>(kHostShare * static_cast<double>(host.memory_bytes) /
+                                                 static_cast<double>(planned.ranks_per_node));
+  }
+  return fill;
+}
+
+std::optional<Verdict> VerdictOf(const Planned& planned) {
+  const DeviceRoom& room = planned.room;
+  if (room.device_bytes <= 0) return std::nullopt;
   Verdict verdict;
-  verdict.device_bytes = DeviceBytes(options, planned.cluster);
-  if (verdict.device_bytes <= 0) return std::nullopt;
+  verdict.device_bytes = room.device_bytes;
+  verdict.ranks_per_device = room.ranks;
   const std::vector<MemoryAccount>& ranks = planned.plan.memory_of_pp_rank;
-  const auto fullest = std::ranges::max_element(ranks, {}, &MemoryAccount::total);
-  verdict.pp_rank = static_cast<int>(fullest - ranks.begin());
-  verdict.needed_bytes = static_cast<double>(fullest->total());
-  verdict.largest = LargestOf(ByClass(*fullest, MemoryMoment::kStep));
-  const double left = verdict.device_bytes - kReservedBytes;
-  verdict.tight = verdict.needed_bytes > kTightShare * left;
-  verdict.fits = verdict.needed_bytes <= left;
+  const MemoryAccount& fullest = FullestRank(planned.plan, room.scope);
+  verdict.pp_rank = static_cast<int>(&fullest - ranks.data());
+  const int64_t needed = BytesIn(fullest, room.scope);
+  verdict.needed_bytes = static_cast<double>(needed);
+  verdict.largest = LargestOf(ByClass(fullest, MemoryMoment::kStep));
+  verdict.tight = needed > MemoryLimit(room.of_rank(), room.scope);
+  verdict.fits = needed <= MemoryLimit(room.of_rank(), room.scope, 1);
   if (!planned.cluster || planned.cluster->host.memory_bytes <= 0) return verdict;
   for (const MemoryAccount& rank : ranks) {
-    const double needed = static_cast<double>(rank.host.peak()) * static_cast<double>(planned.ranks_per_node);
-    verdict.needed_host_bytes = std::max(verdict.needed_host_bytes, needed);
+    const double of_node = static_cast<double>(rank.host.peak()) * static_cast<double>(planned.ranks_per_node);
+    verdict.needed_host_bytes = std::max(verdict.needed_host_bytes, of_node);
   }
   verdict.host_bytes = static_cast<double>(planned.cluster->host.memory_bytes);
   verdict.host_fits = verdict.needed_host_bytes <= verdict.host_bytes;

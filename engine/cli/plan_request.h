@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/advise/fill.h"
 #include "engine/plan/plan.h"
 #include "engine/schedule/predict.h"
 #include "parsers/cli.h"
@@ -15,12 +16,21 @@
 
 namespace trireme::cli {
 
+// A device's memory, and what of a rank is held against its share of it.
+struct DeviceRoom {
+  double device_bytes = 0;  // --gpu-memory-gib, else what the cluster's device has; 0: not known
+  int64_t ranks = 1;        // that share it
+  MemoryScope scope = MemoryScope::kGpu;
+  double of_rank() const { return device_bytes / static_cast<double>(ranks); }
+};
+
 struct Planned {
   Config config;
   ModelSpec model;
   PlanInputs inputs;
   int64_t num_nodes = 1, ranks_per_node = 1;
-  std::optional<Cluster> cluster;        // --cluster; its nodes are num_nodes
+  std::optional<Cluster> cluster;  // --cluster; its nodes are num_nodes
+  DeviceRoom room;
   Plan plan;                             // with memory and traffic
   std::optional<Prediction> prediction;  // where there is a cluster
   std::vector<std::string> warnings;     // about what the layout costs
@@ -33,6 +43,7 @@ Planned PlanRequested(const PlanOptions& options);
 struct Verdict {
   bool fits = true, tight = false;
   double device_bytes = 0, needed_bytes = 0;    // of one device; of the rank that needs most
+  int64_t ranks_per_device = 1;                 // more than one: each may take its share
   int pp_rank = 0;                              // that one
   MemoryClass largest = MemoryClass::kWeights;  // what takes most of it
   // The host's memory, where it is known and does not do: what the ranks of a node need there.
@@ -40,8 +51,11 @@ struct Verdict {
   double host_bytes = 0, needed_host_bytes = 0;
 };
 
-// Against --gpu-memory-gib, else what the cluster's device has; nullopt: neither is known.
-std::optional<Verdict> VerdictOf(const PlanOptions& options, const Planned& planned);
+// nullopt: the device's memory is not known.
+std::optional<Verdict> VerdictOf(const Planned& planned);
+
+// The limits that the verdict holds a plan against; offloading where the cluster says what it costs.
+FillOptions FillFor(const Planned& planned, double share = kTightShare);
 
 // The config's text, with what --with sets. Throws Error{kConfig} where it cannot be read.
 std::string ConfigText(const PlanOptions& options);

@@ -10,6 +10,7 @@
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/shell_text.h"
 #include "engine/cli/plan_text.h"
 #include "parsers/layout_text.h"
 
@@ -17,30 +18,13 @@ namespace trireme::cli {
 namespace {
 
 constexpr size_t kChangesShown = 2, kLayoutsShown = 5;
-// Of a host's memory, what ranks may take for what is offloaded.
-constexpr double kHostShare = 0.9;
-
 struct Asked {
   const PlanOptions& options;
   const Planned& planned;
-  double device_bytes;
   Arguments arguments;
 };
 
 Job JobOf(const Planned& planned) { return {planned.config, planned.model, planned.inputs}; }
-
-FillOptions FillOf(const Asked& asked) {
-  FillOptions fill;
-  fill.limit_bytes = MemoryLimit(asked.device_bytes);
-  const std::optional<Cluster>& cluster = asked.planned.cluster;
-  if (!cluster) return fill;
-  fill.may_offload = cluster->device.kind == DeviceKind::kCuda;
-  if (cluster->host.memory_bytes > 0) {
-    fill.host_limit_bytes = static_cast<int64_t>(kHostShare * static_cast<double>(cluster->host.memory_bytes) /
-                                                 static_cast<double>(asked.planned.ranks_per_node));
-  }
-  return fill;
-}
 
 // Flags that say what a suggested config says: they would contradict it.
 constexpr std::string_view kLayoutFlags[] = {"micro-batch-size",
@@ -70,7 +54,7 @@ std::string NameOf(std::string word) {
 
 // The command again: with another config, and then without the flags of a layout.
 std::string CommandFor(const Asked& asked, const std::string& config, bool without_layout) {
-  std::string text = "trireme plan " + config;
+  std::string text = "trireme plan " + ShellWord(config);
   Arguments words = asked.arguments;
   for (size_t i = 0; i < words.size();) {
     const std::string name = NameOf(words[i]);
@@ -81,8 +65,9 @@ std::string CommandFor(const Asked& asked, const std::string& config, bool witho
     const bool layout = std::ranges::find(kLayoutFlags, name) != std::end(kLayoutFlags) || name == "sequence-parallel";
     const bool drops = name == "suggest" || (without_layout && layout);
     for (size_t word = i; word < end; ++word) {
-      const bool names_config = words[word] == asked.options.deepspeed_config || name == "deepspeed-config";
-      if (!drops && !names_config) text += " " + words[word];
+      const bool names_config =
+          words[word] == asked.options.deepspeed_config || name == "deepspeed-config" || name == "deepscale-config";
+      if (!drops && !names_config) text += " " + ShellWord(words[word]);
     }
     i = end;
   }
@@ -90,9 +75,8 @@ std::string CommandFor(const Asked& asked, const std::string& config, bool witho
 }
 
 std::vector<Change> ChangesThatFit(const Asked& asked) {
-  FillOptions fill = FillOf(asked);
-  fill.limit_bytes = MemoryLimit(asked.device_bytes, 1);  // as the verdict has it
   const Planned& planned = asked.planned;
+  const FillOptions fill = FillFor(planned, /*share=*/1);  // as the verdict has it
   return CheapestChanges(JobOf(planned), fill, planned.ranks_per_node, planned.cluster ? &*planned.cluster : nullptr,
                          kChangesShown);
 }
@@ -101,7 +85,7 @@ std::vector<Change> ChangesThatFit(const Asked& asked) {
 void SuggestInto(const Asked& asked, Proposals& proposals) {
   const Planned& planned = asked.planned;
   const PlanOptions& options = asked.options;
-  if (asked.device_bytes <= 0) {
+  if (planned.room.device_bytes <= 0) {
     throw Error(ErrorCode::kUsage, "USE003",
                 fmt::format("the memory of a device of {} is not known", planned.cluster->name), "--suggest",
                 "give it with --gpu-memory-gib");
@@ -114,7 +98,7 @@ void SuggestInto(const Asked& asked, Proposals& proposals) {
                             planned.model.hidden_size)
                 .diagnostics.HasErrors();
   };
-  AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node, FillOf(asked), kLayoutsShown};
+  AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node, FillFor(planned), kLayoutsShown};
   request.allowed = loads;
   proposals.suggested = Suggest(request);
   if (!proposals.found()) return;
@@ -129,7 +113,7 @@ void PrintChanges(const Proposals& proposals) {
     Line("", "no change of the layout makes it fit: use more ranks, or let --suggest look for another grid of them");
   }
   for (const Change& change : *proposals.changes) {
-    std::string text = fmt::format("would fit: {}: {}", change.what, FormatBytes(change.plan.memory.total()));
+    std::string text = fmt::format("would fit: {}: {}", change.what, FormatBytes(change.needed_bytes));
     if (change.step_ratio) text += fmt::format(", {:.2f} x the step time", *change.step_ratio);
     Line("", text);
     Line("", fmt::format("  check: {} {}", proposals.check_change, WithFlags(change)));
@@ -146,8 +130,7 @@ void PrintSuggested(const PlanOptions& options, const Planned& planned, const Pr
     const Suggestion& s = best[i];
     Line(i == 0 ? "suggest" : "",
          fmt::format("{}. {}: {:.4g} s a step, {} tokens/s, {}", i + 1, Describe(s.layout, s.plan), s.step_seconds(),
-                     FormatCount(static_cast<int64_t>(s.prediction.tokens_per_second)),
-                     FormatBytes(s.plan.memory.total())));
+                     FormatCount(static_cast<int64_t>(s.prediction.tokens_per_second)), FormatBytes(s.needed_bytes)));
   }
   static constexpr std::string_view kTitles[] = {"memory", "topology", "communication", "throughput"};
   for (size_t i = 0; i < proposals.reasons.size(); ++i) {
@@ -157,16 +140,17 @@ void PrintSuggested(const PlanOptions& options, const Planned& planned, const Pr
     Line("", fmt::format("   {} of {} layouts, most of them long pipelines, were not looked at: the search is bounded",
                          left, proposals.suggested->legal));
   }
-  Line("", fmt::format("   this config's layout: {:.2f} x the first one's step time",
-                       planned.prediction->step_seconds / best.front().step_seconds()));
+  if (planned.prediction) {
+    Line("", fmt::format("   this config's layout: {:.2f} x the first one's step time",
+                         planned.prediction->step_seconds / best.front().step_seconds()));
+  }
   Line("", fmt::format("written to {}; check: {}", options.suggest, proposals.check_suggested));
 }
 
 }  // namespace
 
-Proposals Propose(const PlanOptions& options, const Planned& planned, double device_bytes, bool fits,
-                  Arguments arguments) {
-  const Asked asked{options, planned, device_bytes, arguments};
+Proposals Propose(const PlanOptions& options, const Planned& planned, bool fits, Arguments arguments) {
+  const Asked asked{options, planned, arguments};
   Proposals proposals;
   if (!fits) {
     proposals.changes = ChangesThatFit(asked);

@@ -25,9 +25,8 @@ struct Proposals {
   bool found() const { return suggested && !suggested->best.empty(); }
 };
 
-// `device_bytes`: what a device has, 0 where it is not known. Writes the file that --suggest names, if a layout fits.
-Proposals Propose(const PlanOptions& options, const Planned& planned, double device_bytes, bool fits,
-                  Arguments arguments);
+// Writes the file that --suggest names, if a layout fits.
+Proposals Propose(const PlanOptions& options, const Planned& planned, bool fits, Arguments arguments);
 
 void PrintProposals(const PlanOptions& options, const Planned& planned, const Proposals& proposals);
 

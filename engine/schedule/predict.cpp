@@ -1,7 +1,11 @@
 #include "engine/schedule/predict.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
+#include "engine/base/error.h"
+#include "engine/base/strings.h"
 #include "engine/plan/throughput.h"
 #include "engine/schedule/buffers.h"
 #include "engine/schedule/cost_model.h"
@@ -123,7 +127,28 @@ void Fill(const Plan& plan, const Cluster& cluster, const Sums& sums, Prediction
 
 }  // namespace
 
+std::vector<std::string> MissingRates(const Plan& plan, const Cluster& cluster) {
+  std::vector<std::string> missing;
+  const auto needs = [&](bool wanted, bool described, const char* key) {
+    if (wanted && !described) missing.emplace_back(key);
+  };
+  const HostLinkDescription& link = cluster.host_link;
+  const bool updates = std::ranges::any_of(plan.units, &UnitLayout::optimizer_on_host);
+  needs(cluster.device.kind == DeviceKind::kCuda && (updates || plan.weights_on_host || plan.boundaries_on_host),
+        link.up_bytes_per_second > 0 && link.down_bytes_per_second > 0, "host_link");
+  needs(updates, cluster.host.update_bytes_per_second > 0 || cluster.host.MemoryBytesPerSecond() > 0, "host.memory");
+  needs(plan.optimizer_on_disk || plan.weights_on_disk,
+        cluster.disk.read_bytes_per_second > 0 && cluster.disk.write_bytes_per_second > 0, "disk");
+  return missing;
+}
+
 Prediction Predict(const Plan& plan, const Cluster& cluster, const PredictOptions& options) {
+  if (const std::vector<std::string> missing = MissingRates(plan, cluster); !missing.empty()) {
+    throw Error(ErrorCode::kConfig, "PLN031",
+                fmt::format("what is offloaded needs {}, which the cluster {} does not describe",
+                            Join(missing, " and "), cluster.name),
+                missing.front(), "describe it (`trireme doctor --calibrate` measures it), or offload nothing");
+  }
   const Folding folding = FoldingOf(plan);
   const int64_t m = plan.batch.num_micro_batches;
   const bool folds = options.folds && m > folding.first + folding.period;

@@ -5,6 +5,7 @@
 // simulated and the rest follows from them.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/plan/plan.h"
@@ -59,8 +60,12 @@ struct PredictOptions {
   bool folds = true;  // false: every micro-batch is simulated, and is in the timelines
 };
 
+// What the plan needs of the cluster and its description leaves out: the link to the host, the memory of the host, the
+// disk. Empty: nothing.
+std::vector<std::string> MissingRates(const Plan& plan, const Cluster& cluster);
+
 // The plan's ranks fill the cluster's nodes evenly: world_size / nodes on each, in rank order. Throws Error{kConfig,
-// PLN031} where the cluster describes no link that the plan needs.
+// PLN031} where the cluster describes no link that the plan needs, or MissingRates.
 Prediction Predict(const Plan& plan, const Cluster& cluster, const PredictOptions& options = {});
 
 }  // namespace trireme

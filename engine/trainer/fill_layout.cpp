@@ -60,7 +60,7 @@ Config FillLayout(const Config& config, const ModelSpec& model, const PlanInputs
   const std::string text =
       fmt::format("fill: made again: {}; optimizer offloaded: {:.3g}; planned {} of {} that a rank may take",
                   DescribeRecompute(filled->plan), offloads ? zero.offload_optimizer.ratio : 0,
-                  FormatBytes(filled->plan.memory.total()), FormatBytes(options.limit_bytes));
+                  FormatBytes(options.Needs(filled->plan)), FormatBytes(options.limit_bytes));
   if (filled->fits) {
     log::Info("{}", text);
   } else {

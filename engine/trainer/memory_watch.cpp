@@ -111,11 +111,15 @@ FillOptions MemoryWatch::ToFill() const {
     fill.limit_bytes = static_cast<int64_t>(kTightShare * static_cast<double>(room.device_limit));
   } else if (room.shared_devices > 0) {
     const int64_t ranks = (room.ranks_per_node + room.shared_devices - 1) / room.shared_devices;
-    fill.limit_bytes = MemoryLimit(share_of(room.device_bytes, ranks));
+    fill.scope = MemoryScope::kSharedGpu;
+    fill.limit_bytes = MemoryLimit(share_of(room.device_bytes, ranks), fill.scope);
   } else if (room.device_bytes > 0) {  // less what other processes hold
-    fill.limit_bytes = MemoryLimit(static_cast<double>(std::min(room.device_bytes, room.device_free + kContextBytes)));
+    fill.scope = MemoryScope::kGpu;
+    const int64_t bytes = std::min(room.device_bytes, room.device_free + kContextBytes);
+    fill.limit_bytes = MemoryLimit(static_cast<double>(bytes), fill.scope);
   } else {
-    fill.limit_bytes = MemoryLimit(host);
+    fill.scope = MemoryScope::kProcess;
+    fill.limit_bytes = MemoryLimit(host, fill.scope);
   }
   if (fill.may_offload && host > 0) fill.host_limit_bytes = static_cast<int64_t>(kTightShare * host);
   return fill;

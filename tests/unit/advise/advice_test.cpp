@@ -19,7 +19,7 @@ struct Asked {
   Cluster cluster;
   std::optional<Prediction> prediction;
   std::vector<std::string> Advice(double device_gib, bool with_cluster = true) const {
-    const auto limit = MemoryLimit(device_gib * (1 << 30));
+    const FillOptions limit{.limit_bytes = MemoryLimit(device_gib * (1 << 30), MemoryScope::kProgram)};
     if (!with_cluster) return AdviceOn({job, plan, nullptr, nullptr, limit});
     return AdviceOn({job, plan, &cluster, &*prediction, limit});
   }

@@ -220,8 +220,22 @@ TEST(Fill, ALayoutThatCannotBeSaysWhy) {
 }
 
 TEST(Fill, TheLimitIsWhereAPlanIsNoLongerTight) {
-  EXPECT_EQ(static_cast<int64_t>(0.95 * 79e9), MemoryLimit(80e9));
-  EXPECT_EQ(0, MemoryLimit(0));
+  EXPECT_EQ(static_cast<int64_t>(0.95 * 80e9), MemoryLimit(80e9, MemoryScope::kGpu));
+  EXPECT_EQ(static_cast<int64_t>(0.95 * 79e9), MemoryLimit(80e9, MemoryScope::kProcess));
+  EXPECT_EQ(0, MemoryLimit(0, MemoryScope::kProcess));
+}
+
+// What a verdict counts beside the program's own, a filled layout leaves room for.
+TEST(Fill, LeavesRoomForContextAndCommunicators) {
+  const Job job = JobOf({.layers = 4, .micro_batches = 2, .ranks = 2, .zero_stage = 1});
+  FillOptions options{.scope = MemoryScope::kGpu};
+  const Plan plan = *PlanOf(job, job.config);
+  EXPECT_EQ(plan.memory.total() + plan.memory.saving + kContextBytes + kCommunicatorBytes, options.Needs(plan));
+  options.limit_bytes = options.Needs(plan) - 1;
+  const std::optional<Filled> filled = Fill(job, job.config, options);
+  ASSERT_TRUE(filled && filled->fits);
+  EXPECT_LE(filled->plan.memory.total() + kContextBytes + kCommunicatorBytes, options.limit_bytes);
+  EXPECT_NE("nothing", DescribeRecompute(filled->plan));
 }
 
 }  // namespace

@@ -201,7 +201,8 @@ AdviceRequest ThirteenBillion(const std::string& cluster, int64_t nodes) {
   config.batch = {64, 1, 64 / config.dp_size};
   request.job.inputs.sequence_length = 2048;
   request.ranks_per_node = 8;
-  request.fill.limit_bytes = MemoryLimit(static_cast<double>(request.cluster.device.memory_bytes));
+  request.fill.scope = MemoryScope::kGpu;
+  request.fill.limit_bytes = MemoryLimit(static_cast<double>(request.cluster.device.memory_bytes), request.fill.scope);
   request.wanted = 1;
   return request;
 }
