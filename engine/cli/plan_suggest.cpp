@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "engine/base/bytes.h"
@@ -52,7 +54,7 @@ std::string NameOf(std::string word) {
   return word;
 }
 
-// The command again: with another config, and then without the flags of a layout.
+// The command again: with another config, and then without the flags of a layout; never with what --with set.
 std::string CommandFor(const Asked& asked, const std::string& config, bool without_layout) {
   std::string text = "trireme plan " + ShellWord(config);
   Arguments words = asked.arguments;
@@ -63,7 +65,7 @@ std::string CommandFor(const Asked& asked, const std::string& config, bool witho
       while (end < words.size() && !words[end].starts_with("--")) ++end;
     }
     const bool layout = std::ranges::find(kLayoutFlags, name) != std::end(kLayoutFlags) || name == "sequence-parallel";
-    const bool drops = name == "suggest" || (without_layout && layout);
+    const bool drops = name == "suggest" || name == "with" || (without_layout && layout);
     for (size_t word = i; word < end; ++word) {
       const bool names_config =
           words[word] == asked.options.deepspeed_config || name == "deepspeed-config" || name == "deepscale-config";
@@ -72,6 +74,20 @@ std::string CommandFor(const Asked& asked, const std::string& config, bool witho
     i = end;
   }
   return text;
+}
+
+// The command that plans a change: one --with, of what it had and what the change sets over it.
+std::string CommandFor(const Asked& asked, const Change& change) {
+  Change merged;
+  for (const std::string& assignment : asked.options.with) {
+    const size_t equals = assignment.find('=');
+    const std::string key = assignment.substr(0, equals);
+    const bool replaced =
+        std::ranges::find(change.keys, key, [](const auto& pair) { return pair.first; }) != change.keys.end();
+    if (!replaced) merged.keys.emplace_back(key, assignment.substr(equals + 1));
+  }
+  merged.keys.insert(merged.keys.end(), change.keys.begin(), change.keys.end());
+  return CommandFor(asked, asked.options.deepspeed_config, /*without_layout=*/false) + " " + WithFlags(merged);
 }
 
 std::vector<Change> ChangesThatFit(const Asked& asked) {
@@ -112,19 +128,24 @@ void PrintChanges(const Proposals& proposals) {
   if (proposals.changes->empty()) {
     Line("", "no change of the layout makes it fit: use more ranks, or let --suggest look for another grid of them");
   }
-  for (const Change& change : *proposals.changes) {
+  for (size_t i = 0; i < proposals.changes->size(); ++i) {
+    const Change& change = (*proposals.changes)[i];
     std::string text = fmt::format("would fit: {}: {}", change.what, FormatBytes(change.needed_bytes));
     if (change.step_ratio) text += fmt::format(", {:.2f} x the step time", *change.step_ratio);
     Line("", text);
-    Line("", fmt::format("  check: {} {}", proposals.check_change, WithFlags(change)));
+    Line("", "  check: " + proposals.check_changes[i]);
   }
 }
 
 void PrintSuggested(const PlanOptions& options, const Planned& planned, const Proposals& proposals) {
   const std::vector<Suggestion>& best = proposals.suggested->best;
   if (best.empty()) {
+    std::error_code none;
     return Line("suggest",
-                fmt::format("none of {} layouts fits: use more ranks, or a smaller model", proposals.suggested->legal));
+                fmt::format("none of {} layouts fits: use more ranks, or a smaller model{}", proposals.suggested->legal,
+                            std::filesystem::exists(options.suggest, none)
+                                ? "; " + options.suggest + " is an older file, left as it was: it is no answer"
+                                : ""));
   }
   for (size_t i = 0; i < best.size(); ++i) {
     const Suggestion& s = best[i];
@@ -154,7 +175,7 @@ Proposals Propose(const PlanOptions& options, const Planned& planned, bool fits,
   Proposals proposals;
   if (!fits) {
     proposals.changes = ChangesThatFit(asked);
-    proposals.check_change = CommandFor(asked, options.deepspeed_config, /*without_layout=*/false);
+    for (const Change& change : *proposals.changes) proposals.check_changes.push_back(CommandFor(asked, change));
   }
   if (!options.suggest.empty()) SuggestInto(asked, proposals);
   return proposals;

@@ -13,10 +13,10 @@
 namespace trireme::cli {
 
 struct Proposals {
-  // Of a layout that does not fit: the two cheapest changes that would, and the command that checks them once their
-  // flags (WithFlags) follow it. nullopt: it fits, or no memory is known.
+  // Of a layout that does not fit: the two cheapest changes that would, and the commands that check them, for a shell.
+  // nullopt: it fits, or no memory is known.
   std::optional<std::vector<Change>> changes;
-  std::string check_change;
+  std::vector<std::string> check_changes;
   // --suggest: the layouts that fit, the fastest first, why the first is (Reasons), and the command that checks its
   // file.
   std::optional<Advice> suggested;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -255,6 +256,69 @@ TEST_F(PlanCommand, RatesThatTheClusterLacksAreNamed) {
   const std::string config = Write(R"({"train_batch_size": 2})");
   const std::vector<std::string> words = {config, "--model_name", "gpt-125m", "--cluster", "h200-pair"};
   ExpectContains(Run(words), "the cluster h200-pair has no rates of fp32");
+}
+
+// What ranks on one device may take is their share of it.
+TEST_F(PlanCommand, RanksThatShareADeviceShareItsMemory) {
+  const std::string config = Write(R"({"train_batch_size": 8, "bf16": {"enabled": true}})");
+  const std::vector<std::string> words = {config, "--model_name", "gpt-1.3b", "--cluster", "h200-pair"};
+  std::vector<std::string> alone = words, shared = words;
+  alone.insert(alone.end(), {"--num_gpus", "2"});
+  shared.insert(shared.end(), {"--num_gpus", "8"});
+  ExpectContains(Run(alone), "of a device's 140.4 GiB");
+  EXPECT_EQ(code_, 0);
+  const std::string text = Run(shared);
+  ExpectContains(text, "4 ranks share each of a node's 2 GPUs");
+  ExpectContains(text, "of its share, 35.1 GiB, of a device's 140.4 GiB");
+}
+
+// A description without a link to the host says nothing about what offloading takes.
+TEST_F(PlanCommand, NoTimeWhereTheClusterLacksWhatOffloadingNeeds) {
+  const std::string config = Write(R"({"train_batch_size": 8, "bf16": {"enabled": true},
+      "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})");
+  const std::string text = Run({config, "--model_name", "gpt-1.3b", "--cluster", "reference-study"});
+  ExpectContains(text, "no time is predicted: what is offloaded needs host_link and host.memory");
+  EXPECT_EQ(std::string::npos, text.find("a step takes"));
+}
+
+TEST_F(PlanCommand, RefusesWhatCannotBeMeant) {
+  const std::string config = Write(R"({"train_batch_size": 8, "bf16": {"enabled": true}})");
+  const std::vector<std::string> words = {config, "--model_name", "gpt-125m"};
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--gpu-memory-gib", "0"},
+           {"--gpu-memory-gib", "-8"},
+           {"--gpu-memory-gib", "1e30"},
+           {"--cluster", ""},
+           {"--cluster", "h200-pair", "--suggest", folder_ / "." / "ds_config.json"},
+       }) {
+    std::vector<std::string> asks = words;
+    asks.insert(asks.end(), more.begin(), more.end());
+    EXPECT_THROW(Run(asks), Error) << more[1];
+  }
+}
+
+// A shell reads a proposed command back to words that plan what fits, whatever stands in them.
+TEST_F(PlanCommand, ProposedCommandsSurviveAShell) {
+  const std::string config = folder_ / "it's $mine.json";
+  std::ofstream(config) << R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8})";
+  const std::string text =
+      Run({"--deepscale_config", config, "--model_name", "gpt-13b", "--cluster", "a100-pcie-hdr", "--num_nodes", "1",
+           "--with", "bf16={\"enabled\": true}", "zero_optimization.stage=1", "trireme.recompute=keep"});
+  EXPECT_EQ(code_, 1);
+  const std::string mark = "check: trireme plan ";
+  const size_t begin = text.find(mark);
+  ASSERT_NE(std::string::npos, begin) << text;
+  const std::string command = text.substr(begin + mark.size(), text.find('\n', begin) - begin - mark.size());
+  EXPECT_EQ(command.find("--with"), command.rfind("--with")) << command;
+  std::ofstream(folder_ / "paste.sh") << "printf '%s\\n' " << command << "\n";
+  const std::string words_file = folder_ / "words";
+  ASSERT_EQ(0, std::system(("sh '" + (folder_ / "paste.sh").string() + "' > '" + words_file + "'").c_str()));
+  std::ifstream in(words_file);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word);) words.push_back(word);
+  EXPECT_EQ(config, words.at(0));
+  Run(words);
+  EXPECT_EQ(code_, 0) << command;
 }
 
 TEST_F(PlanCommand, GridOfRanks) {
