@@ -265,11 +265,11 @@ TEST_F(PlanCommand, RanksThatShareADeviceShareItsMemory) {
   std::vector<std::string> alone = words, shared = words;
   alone.insert(alone.end(), {"--num_gpus", "2"});
   shared.insert(shared.end(), {"--num_gpus", "8"});
-  ExpectContains(Run(alone), "of a device's 140.4 GiB");
+  ExpectContains(Run(alone), "of a device's 140.35 GiB");
   EXPECT_EQ(code_, 0);
   const std::string text = Run(shared);
   ExpectContains(text, "4 ranks share each of a node's 2 GPUs");
-  ExpectContains(text, "of its share, 35.1 GiB, of a device's 140.4 GiB");
+  ExpectContains(text, "of its share, 35.09 GiB, of a device's 140.35 GiB");
 }
 
 // A description without a link to the host says nothing about what offloading takes.

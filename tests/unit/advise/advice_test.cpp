@@ -66,7 +66,7 @@ TEST(AdviceOn, PRF_01_Stage3OverPcieWaitsForWeights) {
     EXPECT_LT(Predict(lower, asked.cluster).step_seconds, 0.95 * asked.prediction->step_seconds);
   }
   // What the lower stages do not fit is left alone.
-  EXPECT_TRUE(asked.Advice(1.2).empty()) << asked.Advice(1.2)[0];
+  EXPECT_TRUE(asked.Advice(0.27).empty()) << asked.Advice(0.27)[0];
 }
 
 // Without a cluster by what is sent; a stage that sends no more than a lower one says nothing.

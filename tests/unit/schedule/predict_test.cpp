@@ -226,6 +226,9 @@ TEST(Predict, OffloadWaitsForTheHost) {
   Cluster cluster = PlainCluster();
   cluster.host_link = {1e9, 1e9, 0, 0, 0};
   const Plan plan = PlanOf(small);
+  EXPECT_EQ(std::vector<std::string>{"host.memory"}, MissingRates(plan, cluster));
+  EXPECT_THROW(Predict(plan, cluster), Error);
+  cluster.host.memory = {{1, 1e18}};
   const double before = Predict(plan, cluster).step_seconds;
   cluster.host.memory = {{1, 1e9}};
   const Prediction p = Predict(plan, cluster);
