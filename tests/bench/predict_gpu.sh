@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Predictions against real runs on one GPU: calibrates the machine, trains GPTs of 1.42, 2.78 and 6.86 billion parameters for some steps,
-# and compares tokens/s with what `trireme plan --cluster` says. One line a run; ends with 1 if one is off by more than 8 %.
+# and compares tokens/s with what `trireme plan --cluster` says. One line a run; ends with 1 if one is off by more than 8 %, or if the
+# prediction puts two runs whose tokens/s differ by more than 5 % in the other order.
 #   tests/bench/predict_gpu.sh [BIN_DIR [WORK_DIR]]     BIN_DIR: folder of the program trireme, default build/bin
 # CLUSTER=FILE takes an earlier calibration; STEPS, RUNS ("1.3b_keep 6.7b_cheap ...") and TOLERANCE (0.08) may be set. Needs one GPU
 # of 140 GB (fewer: choose RUNS) that nothing else uses; about four minutes.
@@ -20,6 +21,7 @@ cluster="${CLUSTER:-$work/machine.json}"
 if [[ -z "${CLUSTER:-}" ]]; then "$bin/trireme" doctor --calibrate --nvme-path "$work" --out "$cluster"; fi
 
 failed=0
+rates=""
 printf '%-12s %12s %12s %14s %14s %8s\n' run step spread tokens/s predicted ratio
 for run in $runs; do
   model="gpt-${run%%_*}"
@@ -42,11 +44,23 @@ JSON
   expected="$("$bin/trireme" plan "$work/$run.json" "${flags[@]}" --num_gpus 1 --cluster "$cluster" --json 2>/dev/null |
     sed -nE 's/.*"step_seconds": ?([-0-9.e+]+).*/\1/p' | head -n 1)"
   line="$(awk -v l="$run" -v b="${batch[0]}" -v m="$seconds" -v s="$spread" -v p="$expected" -v t="$tolerance" 'BEGIN {
-    ratio = m / p
+    ratio = m / p  # of predicted to measured tokens/s
     printf "%-12s %9.1f ms %10.1f %% %14.0f %14.0f %8.3f%s", l, 1e3 * m, 100 * s, b * 2048 / m, b * 2048 / p, ratio,
            (ratio > 1 + t || ratio < 1 - t) ? "  OFF" : ""
   }')"
   echo "$line"
   if [[ "$line" == *OFF ]]; then failed=1; fi
+  rates+="$(awk -v l="$run" -v b="${batch[0]}" -v m="$seconds" -v p="$expected" 'BEGIN {print l, b / m, b / p}')"$'\n'
 done
+awk 'NF == 3 {name[++n] = $1; measured[n] = $2; predicted[n] = $3}
+  END {
+    for (i = 1; i <= n; ++i)
+      for (k = 1; k <= n; ++k)
+        if (measured[i] > 1.05 * measured[k]) {
+          pairs++
+          if (predicted[i] <= predicted[k]) { wrong++; print "order: " name[i] " is faster than " name[k] ", and was predicted slower" }
+        }
+    printf "order: %d of %d pairs that differ by over 5 %% as predicted\n", pairs - wrong, pairs
+    exit wrong > 0
+  }' <<<"$rates" || failed=1
 exit $failed
