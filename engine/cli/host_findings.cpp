@@ -24,6 +24,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/base/env.h"
+#include "engine/base/host_memory.h"
 #include "engine/base/strings.h"
 
 namespace trireme::cli {
@@ -69,15 +70,6 @@ std::string FieldOf(const std::string& text, std::string_view name) {
 int64_t KilobytesOf(const std::string& text, std::string_view name) {
   const std::string value = FieldOf(text, name);
   return value.empty() ? 0 : std::strtoll(value.c_str(), nullptr, 10) * 1024;
-}
-
-// The first of the two versions of control groups that sets a limit; a huge number stands for none.
-std::optional<int64_t> ControlGroupMemory(const fs::path& root) {
-  for (const char* file : {"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const std::optional<int64_t> bytes = NumberIn(root / file);
-    if (bytes && *bytes < (int64_t{1} << 60)) return bytes;
-  }
-  return std::nullopt;
 }
 
 std::optional<double> ControlGroupCores(const fs::path& root) {
@@ -148,10 +140,10 @@ Findings MemoryFindings(const HostSources& sources) {
                    fmt::format("{}, of which {} are free; swap {}", FormatBytes(total), FormatBytes(free),
                                FormatBytes(KilobytesOf(info, "SwapTotal"))),
                    "/proc/meminfo", tight ? "end other programs: what is offloaded lies here" : ""});
-  if (const auto limit = ControlGroupMemory(sources.root); limit && *limit < total) {
+  if (const HostMemory memory = ReadHostMemory(sources.root); memory.is_group && memory.limit < total) {
     found.push_back({Health::kWarning, "memory",
                      fmt::format("the control group allows {} of {}; past it the kernel kills the process",
-                                 FormatBytes(*limit), FormatBytes(total)),
+                                 FormatBytes(memory.limit), FormatBytes(total)),
                      "memory.max", "raise the container's limit (--memory) where states are offloaded"});
   }
   return found;

@@ -58,10 +58,15 @@ TEST_F(Doctor, SeesMemoryAndTheControlGroupsLimitOfBothVersions) {
   Write("proc/meminfo", "MemTotal:  4194304 kB\nMemAvailable:  3145728 kB\nSwapTotal:  0 kB\n");
   EXPECT_EQ(With(MemoryFindings(Sources()), "4.00 GiB, of which 3.00 GiB are free").health, Health::kOk);
   EXPECT_EQ(MemoryFindings(Sources()).size(), 1U);
+  Write("proc/self/cgroup", "4:memory:/\n0::/\n");
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
   EXPECT_EQ(MemoryFindings(Sources()).size(), 1U);
   Write("sys/fs/cgroup/memory.max", "1073741824\n");
   EXPECT_EQ(With(MemoryFindings(Sources()), "allows 1.00 GiB of 4.00 GiB").health, Health::kWarning);
+  fs::remove(root_ / "sys/fs/cgroup/memory.max");
+  Write("proc/self/cgroup", "0::/jobs/one\n");  // the limit of a group above counts
+  Write("sys/fs/cgroup/jobs/memory.max", "2147483648\n");
+  EXPECT_EQ(With(MemoryFindings(Sources()), "allows 2.00 GiB of 4.00 GiB").health, Health::kWarning);
   Write("proc/meminfo", "MemTotal:  4194304 kB\nMemAvailable:  1024 kB\n");
   EXPECT_EQ(With(MemoryFindings(Sources()), "4.00 GiB").health, Health::kWarning);
 }
