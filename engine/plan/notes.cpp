@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "engine/base/bytes.h"
@@ -10,25 +10,29 @@
 namespace trireme {
 namespace {
 
-int64_t LargestDivisorUpTo(int64_t of, int64_t most) {
-  int64_t divisor = most;
-  while (of % divisor != 0) --divisor;
-  return divisor;
-}
-
-// Tensor-parallel groups are slow across nodes.
+// Tensor-parallel groups are slow across nodes. What they send is held against what groups inside a node would: a rank
+// of k sends (k - 1) / k of what its layers exchange, and with pipeline stages in place of the others' ranks it has
+// fewer layers.
 std::optional<std::string> OfTensorParallel(const Plan& plan, int64_t ranks_per_node, const RankRates& rates) {
-  const int64_t tp = plan.topology.tp_size;
+  const int64_t tp = plan.topology.tp_size, pp = plan.topology.pp_size;
   if (tp == 1 || plan.topology.world_size() <= ranks_per_node || ranks_per_node % tp == 0) return std::nullopt;
+  const int64_t inside = std::gcd(tp, ranks_per_node), stages = pp * (tp / inside);
   const auto bytes = static_cast<double>(plan.traffic.tensor_parallel);
+  const double bytes_inside = bytes * static_cast<double>(inside - 1) / static_cast<double>(tp - 1);
+  const std::string instead =
+      inside == 1 ? "without tensor parallelism nothing is sent there"
+                  : fmt::format(
+                        "groups of {} with {} times the pipeline stages send {}, inside a node at {:.0f} GB/s "
+                        "in {:.3g} s",
+                        inside, tp / inside, FormatBytes(static_cast<int64_t>(bytes_inside)), rates.node / 1e9,
+                        bytes_inside / rates.node);
   return fmt::format(
       "tensor-parallel groups of {} ranks span nodes of {}: a rank sends {} a step inside the units, between their "
-      "products; over a network at {:.1f} GB/s{} that takes {:.3g} s a step, inside a node at "
-      "{:.0f} GB/s {:.3g} s. fix: set tensor_parallel.tp_size to {} or another divisor of {}, and use pipeline stages "
-      "across nodes",
+      "products; over a network at {:.1f} GB/s{} that takes {:.3g} s a step; {}. fix: set tensor_parallel.tp_size to "
+      "{}{}",
       tp, ranks_per_node, FormatBytes(plan.traffic.tensor_parallel), rates.network / 1e9, rates.network_text,
-      bytes / rates.network, rates.node / 1e9, bytes / rates.node,
-      LargestDivisorUpTo(ranks_per_node, std::min(tp, ranks_per_node)), ranks_per_node);
+      bytes / rates.network, instead, inside,
+      stages <= plan.model.num_layers ? fmt::format(" and pipeline_parallel.pp_size to {}", stages) : "");
 }
 
 // Fewer micro-batches than ranks leave a pipeline empty most of the time.

@@ -16,8 +16,8 @@ struct RankRates {
   std::string network_text = " (one 200 Gb/s port a rank)";
 };
 
-// What deserves a warning: tensor-parallel groups that span nodes of `ranks_per_node` ranks, with the predicted cost; a
-// pipeline with fewer micro-batches than ranks, with its bubble.
+// What deserves a warning: tensor-parallel groups that span nodes of `ranks_per_node` ranks, with what they cost and
+// what groups inside a node would; a pipeline with fewer micro-batches than ranks, with its bubble.
 // Reads Plan::traffic (AccountMemory of engine/schedule).
 std::vector<std::string> LayoutNotes(const Plan& plan, int64_t ranks_per_node, const RankRates& rates = {});
 

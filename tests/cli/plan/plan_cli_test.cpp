@@ -16,48 +16,14 @@
 #include "engine/base/error.h"
 #include "engine/cli/commands.h"
 #include "parsers/json_tree.h"
+#include "tests/cli/plan/plan_command.h"
 
 namespace trireme {
 namespace {
 
-class PlanCommand : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const ::testing::TestInfo* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / (std::string("trireme_plan_") + info->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string Write(const std::string& text) const {
-    const std::string path = folder_ / "ds_config.json";
-    std::ofstream(path) << text;
-    return path;
-  }
-
-  // Standard output of the command.
-  std::string Run(std::vector<std::string> words) {
-    ::testing::internal::CaptureStdout();
-    try {
-      code_ = cli::RunPlan(words);
-    } catch (...) {
-      ::testing::internal::GetCapturedStdout();
-      throw;
-    }
-    return ::testing::internal::GetCapturedStdout();
-  }
-
-  static constexpr const char* kStage3 =
-      R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 64, "bf16": {"enabled": true},
-          "zero_optimization": {"stage": 3}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})";
-
-  std::filesystem::path folder_;
-  int code_ = -1;
-};
-
-void ExpectContains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in\n" << text;
-}
+using testing::At;
+using testing::ExpectContains;
+using testing::PlanCommand;
 
 TEST_F(PlanCommand, ShowsArithmeticLayoutMemoryAndTraffic) {
   const std::string text =
@@ -361,23 +327,10 @@ TEST_F(PlanCommand, JsonOfBytesThatAreNoText) {
 }
 
 TEST_F(PlanCommand, Json) {
-  const std::string text = Run(
-      {Write(kPipeline), "--model_name", "gpt-13b", "--cluster", "reference-study", "--seq-length", "2048", "--json"});
+  const JsonValue json =
+      RunJson({Write(kPipeline), "--model_name", "gpt-13b", "--cluster", "reference-study", "--seq-length", "2048"});
   EXPECT_EQ(code_, 1);
-  Diagnostics diagnostics;
-  const std::optional<JsonValue> json = ReadJson(text, "plan.json", diagnostics);
-  ASSERT_TRUE(json && !diagnostics.HasErrors()) << diagnostics.Render();
-  const auto at = [&](std::initializer_list<const char*> path) -> const JsonValue& {
-    static const JsonValue kNone;
-    const JsonValue* value = &*json;
-    for (const char* key : path) {
-      const JsonMember* member = value->Find(key);
-      EXPECT_NE(nullptr, member) << key;
-      if (member == nullptr) return kNone;
-      value = &member->value;
-    }
-    return *value;
-  };
+  const auto at = [&](std::initializer_list<const char*> path) -> const JsonValue& { return At(json, path); };
   EXPECT_EQ(1, at({"schema"}).integer);
   EXPECT_EQ("1", at({"config", "zero_optimization.stage", "value"}).text);
   EXPECT_EQ(4, at({"ranks", "pipeline"}).integer);
@@ -390,7 +343,7 @@ TEST_F(PlanCommand, Json) {
   EXPECT_EQ(2, at({"traffic", "gradients", "ranks"}).integer);
   std::ifstream file(std::string(TRIREME_SOURCE_DIR) + "/docs/plan.md");
   const std::string documented{std::istreambuf_iterator<char>(file), {}};
-  for (const JsonMember& member : json->members) {
+  for (const JsonMember& member : json.members) {
     EXPECT_NE(std::string::npos, documented.find("`" + member.key + "`"))
         << member.key << " stands not in docs/plan.md";
     for (const JsonMember& inner : member.value.members) {

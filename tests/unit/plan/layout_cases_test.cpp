@@ -108,12 +108,20 @@ TEST(LayoutNotes, TensorParallelGroupsThatSpanNodesHaveTheirPrice) {
   const std::vector<std::string> notes = LayoutNotes(plan, 2);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("groups of 4 ranks span nodes of 2"), std::string::npos) << notes[0];
-  EXPECT_NE(notes[0].find("takes 1 s a step, inside a node at 235 GB/s 0.0926 s"), std::string::npos) << notes[0];
-  EXPECT_NE(notes[0].find("tp_size to 2"), std::string::npos) << notes[0];
-  const std::string described = LayoutNotes(plan, 2, {2.175e9, 43.5e9, " a rank"}).at(0);
-  EXPECT_NE(described.find("at 2.2 GB/s a rank that takes 10 s a step, inside a node at 44 GB/s 0.5 s"),
+  EXPECT_NE(notes[0].find("takes 1 s a step"), std::string::npos) << notes[0];
+  // A third of it: (2 - 1) / 2 of half the layers' tensors, for (4 - 1) / 4 of all.
+  EXPECT_NE(notes[0].find("groups of 2 with 2 times the pipeline stages send 6.75 GiB, inside a node at 235 GB/s in "
+                          "0.0309 s"),
             std::string::npos)
-      << described;
+      << notes[0];
+  EXPECT_NE(notes[0].find("tp_size to 2 and pipeline_parallel.pp_size to 2"), std::string::npos) << notes[0];
+  const std::string alone = LayoutNotes(plan, 3).at(0);
+  EXPECT_NE(alone.find("without tensor parallelism nothing is sent there. fix: set tensor_parallel.tp_size to 1"),
+            std::string::npos)
+      << alone;
+  const std::string described = LayoutNotes(plan, 2, {2.175e9, 43.5e9, " a rank"}).at(0);
+  EXPECT_NE(described.find("at 2.2 GB/s a rank that takes 10 s a step"), std::string::npos) << described;
+  EXPECT_NE(described.find("inside a node at 44 GB/s in 0.167 s"), std::string::npos) << described;
 }
 
 }  // namespace
