@@ -107,11 +107,11 @@ class SectionReader {
   bool Read(const std::string& key, std::array<double, 2>& value, Range range);
 
   // As Read, but an absent or "auto" key takes the flag; a written value that differs from the flag is an error.
-  // `needed`: "auto" without the flag is an error, else the default stands.
+  // kNeedsFlag: "auto" without the flag is an error, else the default stands. `null_is_absent`: else null is an error.
   enum class AutoRule : uint8_t { kDefault, kNeedsFlag };
   template <class T>
   bool Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,
-            Range range = {}, AutoRule rule = AutoRule::kDefault);
+            Range range = {}, AutoRule rule = AutoRule::kDefault, bool null_is_absent = false);
 
   // The object under `key`; a reader of nothing where it is absent or no object (which is an error).
   SectionReader Section(const std::string& key, SectionKind kind, bool null_is_absent = false);
@@ -215,9 +215,9 @@ bool SectionReader::ReadOptional(const std::string& key, std::optional<T>& value
 
 template <class T>
 bool SectionReader::Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,
-                         Range range, AutoRule rule) {
+                         Range range, AutoRule rule, bool null_is_absent) {
   Note(key, RecordTypeOf<T>(), range, flag_name);
-  if (Has(key) && !IsAuto(key)) {
+  if ((null_is_absent ? Has(key) : Find(key) != nullptr) && !IsAuto(key)) {
     bool ok = false;
     if constexpr (std::is_same_v<T, bool>) {
       ok = Read(key, value);

@@ -12,7 +12,7 @@ void ReadOne(SectionReader& root, const char* key, const std::optional<int64_t>&
              std::optional<int64_t>& value, bool& wrong) {
   const bool written = root.Has(key) && !root.IsAuto(key);
   int64_t read = 0;
-  if (root.Fill(key, read, flag, flag_name, kBatchRange)) {
+  if (root.Fill(key, read, flag, flag_name, kBatchRange, SectionReader::AutoRule::kDefault, /*null_is_absent=*/true)) {
     value = read;
   } else if (written || flag) {
     wrong = true;

@@ -126,7 +126,7 @@ std::optional<OptimizerType> ReadType(SectionReader& in, std::optional<Optimizer
 // One flag may be set alone: it then stands against the default of the other.
 void ReadBetas(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
   const Range range = FromUpTo(0, 1);
-  if (params.Has("betas") && !params.IsAuto("betas")) {
+  if (params.Find("betas") != nullptr && !params.IsAuto("betas")) {
     if (!params.Read("betas", c.betas, range)) return;
     const std::optional<double> wanted[2] = {flags.adam_beta1, flags.adam_beta2};
     for (size_t i = 0; i < 2; ++i) {
@@ -271,17 +271,22 @@ void RecordRule(SectionReader& in, const OptimizerConfig& c, bool written) {
   }
 }
 
+// A plan needs no rate, and says that the run will.
+void TellMissing(SectionReader& in, bool for_plan) {
+  in.diagnostics().Add(
+      {for_plan ? Severity::kWarning : Severity::kError, "CFG035", in.Here(), "optimizer",
+       for_plan ? "the file has no optimizer section: the plan has AdamW, and `trireme train` stops unless it has --lr"
+                : "the file has no optimizer section and --lr is not given",
+       "write \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}, or pass --lr"});
+}
+
 }  // namespace
 
 OptimizerConfig ParseOptimizer(SectionReader in, const TrainFlags& flags) {
   OptimizerConfig c;
   if (!in.Exists()) {  // files for Hugging Face leave it to the program, which takes AdamW
     c.type = OptimizerType::kAdamW;
-    if (!flags.lr && !flags.for_plan) {
-      in.diagnostics().Error("CFG035", in.Here(), "optimizer",
-                             "the file has no optimizer section and --lr is not given",
-                             "write \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}, or pass --lr");
-    }
+    if (!flags.lr) TellMissing(in, flags.for_plan);
     in.Record("type", "AdamW", "default (no section)");
   } else {
     std::optional<OptimizerType> meant;

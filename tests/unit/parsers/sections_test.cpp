@@ -1,6 +1,8 @@
 // Each section: its rules, its conversions, its old names.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config_testing.h"
 
 namespace trireme {
@@ -145,7 +147,22 @@ TEST(OptimizerSection, AbsentSectionNeedsALearningRate) {
   EXPECT_EQ(OptimizerType::kAdamW, ParseKeys(R"("gradient_clipping":1)").config.optimizer.type);
   TrainFlags plan;
   plan.for_plan = true;
-  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("gradient_clipping":1)", plan)));
+  const ParseResult planned = ParseKeys(R"("gradient_clipping":1)", plan);
+  EXPECT_EQ(Keys{}, ErrorKeys(planned));
+  const auto tells = [](const Problem& p) { return p.id == "CFG035" && p.severity == Severity::kWarning; };
+  EXPECT_TRUE(std::ranges::any_of(planned.diagnostics.problems(), tells)) << "the run would stop";
+  plan.lr = 1e-4;
+  EXPECT_TRUE(std::ranges::none_of(ParseKeys(R"("gradient_clipping":1)", plan).diagnostics.problems(), tells));
+}
+
+// Where DeepSpeed stops at the first step with a None in its arithmetic.
+TEST(OptimizerSection, NullIsNoNumber) {
+  for (const char* key : {"lr", "eps", "weight_decay", "betas"}) {
+    const ParseResult r = Optimizer("{\"type\":\"AdamW\",\"params\":{\"" + std::string(key) + "\":null}}");
+    EXPECT_EQ(Keys{"CFG005 optimizer.params." + std::string(key)}, ErrorKeys(r)) << r.diagnostics.Render();
+  }
+  EXPECT_EQ(Keys{"CFG005 gradient_clipping"}, ErrorKeys(ParseKeys(R"("gradient_clipping":null)")));
+  EXPECT_EQ(Keys{}, ErrorKeys(ParseKeys(R"("gradient_accumulation_steps":null)")));
 }
 
 ParseResult Scheduler(const std::string& section, const TrainFlags& flags = testing::WithLr(0.5)) {
