@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/strings.h"
 #include "parsers/batch_triangle.h"
 #include "parsers/cli.h"
 #include "parsers/config_source.h"
@@ -40,7 +41,7 @@ bool CheckWorld(SectionReader& root, const Grid& grid, Config& config) {
   if (config.world_size < 1 || config.world_size % model_parallel != 0) {
     root.diagnostics().Error(
         "CFG023", root.Here(), grid.sp > 1 ? "sequence_parallel_size" : "tensor_parallel.tp_size",
-        fmt::format("{} ranks cannot be cut into {} = {}", config.world_size, grid.Text(), model_parallel),
+        fmt::format("{} cannot be cut into {} = {}", Counted(config.world_size, "rank"), grid.Text(), model_parallel),
         fmt::format("run {} ranks, or change {}",
                     std::max<int64_t>(1, config.world_size / model_parallel + 1) * model_parallel,
                     grid.sp > 1 ? "one of the sizes" : "tp_size or pp_size"));

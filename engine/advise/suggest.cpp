@@ -10,6 +10,7 @@
 #include "engine/advise/bound.h"
 #include "engine/base/bytes.h"
 #include "engine/base/error.h"
+#include "engine/base/strings.h"
 #include "engine/schedule/verify.h"
 
 namespace trireme {
@@ -244,7 +245,7 @@ std::vector<std::string> Reasons(const AdviceRequest& request, const Advice& adv
     topology += stages ? "; pipeline stages across nodes" : "; data parallelism across nodes";
   }
   if (advice.across_nodes > 0) {
-    topology += fmt::format("; {} grids with groups across nodes left out", advice.across_nodes);
+    topology += fmt::format("; {} with groups across nodes left out", Counted(advice.across_nodes, "grid"));
   }
   lines.push_back(topology);
   std::string traffic = fmt::format("a rank sends {} a step", FormatBytes(plan.traffic.total()));

@@ -1,5 +1,6 @@
 // Small helpers on text.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,5 +20,6 @@ std::vector<std::string> Split(std::string_view text, char separator);  // keeps
 std::string Join(std::span<const std::string> parts, std::string_view separator);
 std::string_view Trim(std::string_view text);
 std::string ToLower(std::string_view text);
+std::string Counted(int64_t count, std::string_view what);  // "1 port", "2 ports"
 
 }  // namespace trireme

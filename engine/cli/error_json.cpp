@@ -6,12 +6,15 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/version.h"
+#include "engine/cli/problem_json.h"
 #include "parsers/problems_error.h"
 
 namespace trireme::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 Json ProblemJson(const Problem& problem) {
   const Position& at = problem.position;
@@ -24,8 +27,6 @@ Json ProblemJson(const Problem& problem) {
           {"what", problem.what},
           {"fix", problem.fix}};
 }
-
-}  // namespace
 
 std::string ErrorJson(const Error& error) {
   Json problems = Json::array();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/strings.h"
 #include "engine/cli/nvml_library.h"
 #include "launcher/devices.h"
 #include "launcher/job.h"
@@ -157,7 +158,8 @@ Findings GpuFindings(const std::string& library, const std::filesystem::path& ro
     if (device_files == 0) return {{Health::kOk, "gpu", "none: ranks run on the CPU", "", ""}};
     return {
         {Health::kProblem, "gpu",
-         fmt::format("{} GPUs, but their driver's library does not work: {}", device_files, nvml.error()), library,
+         fmt::format("{}, but the driver's library does not work: {}", Counted(device_files, "GPU"), nvml.error()),
+         library,
          "install the driver's user-space part of the kernel module's version; in a container start with the NVIDIA "
          "runtime (--gpus all) and restart it after a driver update"}};
   }
@@ -165,8 +167,8 @@ Findings GpuFindings(const std::string& library, const std::filesystem::path& ro
   const int cuda = nvml.Get<int>("nvmlSystemGetCudaDriverVersion_v2").value_or(0);
   const unsigned count = nvml.Get<unsigned>("nvmlDeviceGetCount_v2").value_or(0);
   found.push_back({Health::kOk, "driver",
-                   fmt::format("{}, for CUDA up to {}.{}; {} GPUs", nvml.Text("nvmlSystemGetDriverVersion"),
-                               cuda / 1000, cuda % 1000 / 10, count),
+                   fmt::format("{}, for CUDA up to {}.{}; {}", nvml.Text("nvmlSystemGetDriverVersion"), cuda / 1000,
+                               cuda % 1000 / 10, Counted(count, "GPU")),
                    library, ""});
   std::vector<Device> gpus;
   for (unsigned index = 0; index < count; ++index) {

@@ -3,6 +3,7 @@
 
 #include "engine/base/version.h"
 #include "engine/cli/plan_text.h"
+#include "engine/cli/problem_json.h"
 #include "engine/schedule/placement.h"
 #include "parsers/layout_text.h"
 
@@ -194,6 +195,9 @@ std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdi
   out["memory"] = MemoryJson(planned.plan);
   out["traffic"] = TrafficJson(planned);
   out["prediction"] = planned.prediction ? PredictionJson(planned) : Json(nullptr);
+  Json notices = Json::array();
+  for (const Problem& problem : planned.notices) notices.push_back(ProblemJson(problem));
+  out["notices"] = std::move(notices);
   out["warnings"] = planned.warnings;
   out["advice"] = planned.advice;
   out["verdict"] = verdict ? VerdictJson(*verdict) : Json(nullptr);

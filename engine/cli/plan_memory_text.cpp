@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/strings.h"
 #include "engine/cli/plan_text.h"
 
 namespace trireme::cli {
@@ -97,7 +98,7 @@ void PrintVerdict(const Planned& planned, const Verdict& verdict) {
                                                                               : "",
                               Name(verdict.largest)));
   if (!verdict.host_fits) {
-    Line("", fmt::format("the {} ranks of a node take {} of the host's {}", planned.ranks_per_node,
+    Line("", fmt::format("the {} of a node need {} of the host's {}", Counted(planned.ranks_per_node, "rank"),
                          bytes(verdict.needed_host_bytes), bytes(verdict.host_bytes)));
   }
 }

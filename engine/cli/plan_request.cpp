@@ -52,7 +52,7 @@ RankRates RatesOf(const Planned& planned) {
   const double of_node = static_cast<double>(SpreadOf(planned.plan, planned.ranks_per_node, Group::kTp).on_a_node) /
                          static_cast<double>(planned.ranks_per_node);
   return {network.port.all.bytes_per_second * ports * of_node, cluster->node_link.all.bytes_per_second,
-          fmt::format(" ({} ports a node)", ports)};
+          fmt::format(" ({} port{} a node)", ports, ports == 1 ? "" : "s")};
 }
 
 std::vector<std::string> Advice(const Planned& planned) {
@@ -101,6 +101,7 @@ Planned PlanRequested(const PlanOptions& options) {
   if (options.fill.strict) parsed.diagnostics.WarningsAreErrors();
   parsed.diagnostics.ThrowIfErrors();
   for (const Diagnostics* found : {&of_model, &parsed.diagnostics}) {
+    planned.notices.insert(planned.notices.end(), found->problems().begin(), found->problems().end());
     if (!options.quiet) fmt::print(stderr, "{}", found->Render());
   }
   planned.config = std::move(parsed.config);
@@ -133,9 +134,9 @@ Planned PlanRequested(const PlanOptions& options) {
   }
   if (planned.room.ranks > 1 && planned.cluster->device.kind == DeviceKind::kCuda) {
     planned.warnings.push_back(
-        fmt::format("{} ranks share each of a node's {} GPUs: each may take 1/{} of its memory, and they take turns. "
+        fmt::format("{} ranks share each of a node's {}: each may take 1/{} of its memory, and they take turns. "
                     "`trireme train` does so with --oversubscribe alone",
-                    planned.room.ranks, planned.cluster->devices_per_node, planned.room.ranks));
+                    planned.room.ranks, Counted(planned.cluster->devices_per_node, "GPU"), planned.room.ranks));
   }
   planned.advice = Advice(planned);
   return planned;

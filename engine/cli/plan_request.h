@@ -33,6 +33,7 @@ struct Planned {
   DeviceRoom room;
   Plan plan;                             // with memory and traffic
   std::optional<Prediction> prediction;  // where there is a cluster
+  std::vector<Problem> notices;          // what config and model file give to say, warnings among them; no errors
   std::vector<std::string> warnings;     // about what the layout costs
   std::vector<std::string> advice;       // what would do as well for less
   std::optional<Plan> stage_1;           // the same at ZeRO 1, where the plan has a pipeline and a higher stage

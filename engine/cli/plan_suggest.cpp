@@ -13,6 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/shell_text.h"
+#include "engine/base/strings.h"
 #include "engine/cli/plan_text.h"
 #include "parsers/layout_text.h"
 
@@ -142,7 +143,8 @@ void PrintSuggested(const PlanOptions& options, const Planned& planned, const Pr
   if (best.empty()) {
     std::error_code none;
     return Line("suggest",
-                fmt::format("none of {} layouts fits: use more ranks, or a smaller model{}", proposals.suggested->legal,
+                fmt::format("none of {} fits: use more ranks, or a smaller model{}",
+                            Counted(proposals.suggested->legal, "layout"),
                             std::filesystem::exists(options.suggest, none)
                                 ? "; " + options.suggest + " is an older file, left as it was: it is no answer"
                                 : ""));

@@ -11,15 +11,17 @@
 
 #include "engine/base/bytes.h"
 #include "engine/base/printable.h"
+#include "engine/base/strings.h"
 
 namespace trireme::cli {
 namespace {
 
 void PrintModel(const Plan& plan) {
   const ModelSpec& m = plan.model;
-  Line("model", fmt::format("{}: {} layers, hidden size {}, {} heads, vocabulary {} ({} rows), {} positions, {} head",
-                            m.name, m.num_layers, m.hidden_size, m.num_attention_heads, m.vocab_size,
-                            m.padded_vocab_size, m.max_position_embeddings, m.tie_word_embeddings ? "tied" : "own"));
+  Line("model",
+       fmt::format("{}: {}, hidden size {}, {}, vocabulary {} ({} rows), {} positions, {} head", m.name,
+                   Counted(m.num_layers, "layer"), m.hidden_size, Counted(m.num_attention_heads, "head"), m.vocab_size,
+                   m.padded_vocab_size, m.max_position_embeddings, m.tie_word_embeddings ? "tied" : "own"));
   Line("parameters", FormatCount(plan.num_parameters));
 }
 

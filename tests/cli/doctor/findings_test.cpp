@@ -104,7 +104,7 @@ TEST_F(Doctor, HugePagesThatAreOffAreAWarning) {
 TEST_F(Doctor, AMachineWithoutGpusIsWellAndOneWithoutTheirLibraryIsNot) {
   EXPECT_EQ(With(GpuFindings("libnothing.so", root_), "none").health, Health::kOk);
   fs::create_directories(root_ / "proc/driver/nvidia/gpus/0000:01:00.0");
-  const Finding broken = With(GpuFindings("libnothing.so", root_), "1 GPUs, but");
+  const Finding broken = With(GpuFindings("libnothing.so", root_), "1 GPU, but");
   EXPECT_EQ(broken.health, Health::kProblem);
   EXPECT_NE(broken.fix, "");
 }

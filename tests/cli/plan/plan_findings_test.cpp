@@ -34,5 +34,19 @@ TEST_F(PlanFindings, GroupsAcrossNodesAreHeldAgainstThoseInsideANode) {
   ExpectContains(text, "groups of 2 with 2 times the pipeline stages send " + FormatBytes(bytes) + ", inside a node");
 }
 
+TEST_F(PlanFindings, WhatIsToldOfAConfigStandsInTheJsonToo) {
+  const std::string config = Write(R"({"train_batch_size": 8, "bf16": {"enabled": true}})");
+  const JsonValue json = RunJson({config, "--model_name", "gpt-125m"});
+  EXPECT_EQ(code_, 0);
+  std::vector<std::string> told;
+  for (const JsonValue& notice : At(json, {"notices"}).elements) {
+    told.push_back(At(notice, {"severity"}).text + " " + At(notice, {"id"}).text + " " + At(notice, {"key"}).text);
+    ExpectContains(errors_, At(notice, {"what"}).text);
+  }
+  EXPECT_EQ((std::vector<std::string>{"warning CFG035 optimizer", "notice CFG050 gradient_clipping",
+                                      "notice CFG053 data_types.grad_accum_dtype"}),
+            told);
+}
+
 }  // namespace
 }  // namespace trireme
