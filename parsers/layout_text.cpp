@@ -174,10 +174,10 @@ void SetOffload(JsonValue& root, const Config& from, const Config& to) {
   if (to.zero_optimization.zero_stage == 0 || after.device == OffloadDevice::kNone) {
     Displace(root, optimizer);
     DropPath(root, optimizer);
-  } else if (before.device != after.device || before.ratio != after.ratio) {
+  } else {  // the text may say nvme and mean cpu: it names no folder
     SetPath(root, optimizer + ".device", Text(NameOf(after.device)));
-    DropPath(root, optimizer + ".ratio");
-    if (after.ratio < 1) SetPath(root, optimizer + ".ratio", Number(after.ratio));
+    if (before.ratio != after.ratio) DropPath(root, optimizer + ".ratio");
+    if (before.ratio != after.ratio && after.ratio < 1) SetPath(root, optimizer + ".ratio", Number(after.ratio));
   }
   const OffloadDevice device = to.zero_optimization.offload_param.device;
   if (to.zero_optimization.zero_stage != 3 || device == OffloadDevice::kNone) {

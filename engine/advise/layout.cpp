@@ -144,9 +144,10 @@ std::string Describe(const Layout& layout, const Plan& plan) {
   const std::string made_again = DescribeRecompute(plan);
   if (made_again != "nothing") text += fmt::format(", recompute {}", made_again);
   if (layout.offload_ratio() > 0 && layout.zero_stage > 0) {
-    text += fmt::format(", offload {:.3g} of the optimizer", layout.offload_ratio());
+    text += fmt::format(", offload {:.3g} of the optimizer{}", layout.offload_ratio(),
+                        plan.optimizer_on_disk ? " to NVMe" : "");
   }
-  if (plan.weights_on_host) text += ", offload weights";
+  if (plan.weights_on_host) text += plan.weights_on_disk ? ", offload weights to NVMe" : ", offload weights";
   return text;
 }
 

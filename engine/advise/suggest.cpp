@@ -45,12 +45,20 @@ void TakeFaster(std::optional<Suggestion>& best, std::optional<Suggestion> other
 
 bool Recomputes(const Suggestion& suggestion) { return DescribeRecompute(suggestion.plan) != "nothing"; }
 
+// Where states can go: the host's memory, and a disk where the file names a folder of it; whichever the file asks for.
+template <class Offload>
+std::vector<Offload> PlacesOf(const Offload& own) {
+  std::vector<Offload> places(own.nvme_path.empty() ? 1 : 2, own);
+  places.front().device = OffloadDevice::kCpu;
+  places.back().device = places.size() == 1 ? OffloadDevice::kCpu : OffloadDevice::kNvme;
+  return places;
+}
+
 // Offloading leaves room for activations: how much of it costs least is the cluster's business. Of all units, then,
 // where a share can be, of fewer: from a half on by halves of what is left, in the direction that is faster.
 // `to_beat`: without offloading; nullptr: nothing fits so.
 std::optional<Suggestion> FastestOffload(const AdviceRequest& request, Config config, const Suggestion* to_beat) {
-  ZeroConfig& zero = config.zero_optimization;
-  if (zero.offload_optimizer.device == OffloadDevice::kNone) zero.offload_optimizer.device = OffloadDevice::kCpu;
+  const ZeroConfig& zero = config.zero_optimization;
   const std::optional<Plan> shape = PlanShapeOf(request.job, config);
   if (!shape || !MissingRates(*shape, request.cluster).empty()) return std::nullopt;
   const int all = UnitsOfLargestStage(*shape);
@@ -206,19 +214,30 @@ class Search {
 std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config& config) {
   const Job& job = request.job;
   Config tried = config;
-  tried.zero_optimization.offload_param.device = OffloadDevice::kNone;
-  std::optional<Suggestion> best = Predicted(request, Fill(job, tried, request.fill));
-  if (!CanOffloadOptimizer(config, request.fill) || (best && !Recomputes(*best))) return best;
-  TakeFaster(best, FastestOffload(request, tried, best ? &*best : nullptr));
-  if (best || tried.zero_optimization.zero_stage != 3) return best;
-  OffloadOptimizerConfig& offload = tried.zero_optimization.offload_optimizer;
-  if (offload.device == OffloadDevice::kNone) offload.device = OffloadDevice::kCpu;
-  offload.ratio = 1;
-  tried.zero_optimization.offload_param = config.zero_optimization.offload_param;
-  if (tried.zero_optimization.offload_param.device == OffloadDevice::kNone) {
-    tried.zero_optimization.offload_param.device = OffloadDevice::kCpu;
+  OffloadOptimizerConfig& states = tried.zero_optimization.offload_optimizer;
+  OffloadParamConfig& weights = tried.zero_optimization.offload_param;
+  const std::vector<OffloadOptimizerConfig> places = PlacesOf(states);
+  weights.device = OffloadDevice::kNone;
+  std::optional<Suggestion> best;
+  for (const OffloadOptimizerConfig& place : places) {
+    states = place;
+    if (!best || best->layout.offload_ratio() > 0) TakeFaster(best, Predicted(request, Fill(job, tried, request.fill)));
+    if (!CanOffloadOptimizer(config, request.fill) ||
+        (best && !Recomputes(*best) && best->layout.offload_ratio() == 0)) {
+      return best;
+    }
+    TakeFaster(best, FastestOffload(request, tried, best ? &*best : nullptr));
   }
-  return Predicted(request, FillRecompute(job, tried, request.fill));
+  if (best || tried.zero_optimization.zero_stage != 3) return best;
+  for (const OffloadParamConfig& place : PlacesOf(config.zero_optimization.offload_param)) {
+    weights = place;
+    for (const OffloadOptimizerConfig& of_states : places) {
+      states = of_states;
+      states.ratio = 1;
+      TakeFaster(best, Predicted(request, FillRecompute(job, tried, request.fill)));
+    }
+  }
+  return best;
 }
 
 Advice Suggest(const AdviceRequest& request) { return Search(request).Run(); }

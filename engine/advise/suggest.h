@@ -55,8 +55,9 @@ struct Advice {
 Advice Suggest(const AdviceRequest& request);
 
 // The fastest way to make one layout fit: least recomputation, or where that is predicted to take less offloading
-// instead of it (at ZeRO 3, and on one data-parallel rank, whose stage says nothing else, of half or a quarter of the
-// units too). nullopt: it cannot fit, or be.
+// instead of it, to the host's memory or to a disk that the config names a folder of (at ZeRO 3, and on one
+// data-parallel rank, whose stage says nothing else, of half or a quarter of the units too). nullopt: it cannot fit, or
+// be.
 std::optional<Suggestion> FastestFill(const AdviceRequest& request, const Config& config);
 
 // Four lines, in this order: memory, topology, communication, throughput.

@@ -1,5 +1,7 @@
 // The plan as JSON. Its keys are stable, and documented in docs/plan.md: a change there and here goes together.
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "engine/base/version.h"
 #include "engine/cli/plan_text.h"
@@ -158,6 +160,11 @@ Json ChangesJson(const std::vector<Change>& changes) {
   return out;
 }
 
+std::string_view OffloadDeviceName(const Plan& plan) {
+  if (std::ranges::none_of(plan.units, &UnitLayout::optimizer_on_host)) return "none";
+  return plan.optimizer_on_disk ? "nvme" : "cpu";
+}
+
 Json SuggestedJson(const Proposals& proposals) {
   const Advice& advice = *proposals.suggested;
   Json layouts = Json::array();
@@ -173,6 +180,7 @@ Json SuggestedJson(const Proposals& proposals) {
                        {"micro_batches", s.plan.batch.num_micro_batches},
                        {"recompute", RecomputeText(s.layout.recompute.runs)},
                        {"offload_ratio", s.layout.offload_ratio()},
+                       {"offload_device", OffloadDeviceName(s.plan)},
                        {"needed_bytes", s.needed_bytes},
                        {"step_seconds", s.step_seconds()},
                        {"tokens_per_second", s.prediction.tokens_per_second},

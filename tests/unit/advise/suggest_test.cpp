@@ -118,6 +118,36 @@ TEST(Suggest, WhatIsSuggestedLoadsPlansVerifiesAndFits) {
   EXPECT_NE(std::string::npos, reasons[3].find("tokens/s"));
 }
 
+// What the file says of the device decides nothing: states go where they take less time, or where there is room.
+TEST(Suggest, OffloadsToWhatIsFasterOfThePlacesThatThereAre) {
+  AdviceRequest request = Small("a100-pcie-hdr", 1, 2, 0.19);
+  request.wanted = 4;
+  const auto best = [&](OffloadDevice device, const std::string& path) {
+    OffloadOptimizerConfig& offload = request.job.config.zero_optimization.offload_optimizer;
+    offload = {};
+    offload.device = device;
+    offload.nvme_path = path;
+    return Suggest(request).best;
+  };
+  const std::vector<Suggestion> unsaid = best(OffloadDevice::kNone, "");
+  ASSERT_EQ(4U, unsaid.size());
+  EXPECT_GT(unsaid.front().layout.offload_ratio(), 0) << "the memory is too small for this test to say something";
+  for (const std::vector<Suggestion>& said : {best(OffloadDevice::kCpu, ""), best(OffloadDevice::kNvme, "/disk")}) {
+    ASSERT_EQ(4U, said.size());
+    for (size_t i = 0; i < said.size(); ++i) {
+      EXPECT_EQ(unsaid[i].step_seconds(), said[i].step_seconds()) << i;
+      EXPECT_EQ(OffloadDevice::kCpu, said[i].layout.offload_optimizer.device) << i;
+    }
+  }
+  request.fill.host_limit_bytes = unsaid.front().plan.memory.host.peak() / 2;
+  EXPECT_TRUE(best(OffloadDevice::kCpu, "").empty());
+  const std::vector<Suggestion> on_disk = best(OffloadDevice::kCpu, "/disk");
+  ASSERT_FALSE(on_disk.empty());
+  EXPECT_TRUE(on_disk.front().plan.optimizer_on_disk);
+  request.fill.limit_bytes = INT64_MAX / 2;
+  EXPECT_EQ(OffloadDevice::kNone, best(OffloadDevice::kNvme, "/disk").front().layout.offload_optimizer.device);
+}
+
 // One step along each axis from the winner, filled or as it is: slower, or it does not fit.
 TEST(Suggest, NoNeighbourOfTheWinnerIsFaster) {
   AdviceRequest request = Small("a100-pcie-hdr", 1, 4, 0.45);

@@ -149,6 +149,19 @@ TEST(LayoutText, TheOldFormOfASectionBecomesTheNewOne) {
   ExpectRoundTrips(text, parsed);
 }
 
+// Below stage 3 "nvme" without a folder is the host's memory; at stage 3 it is an error.
+TEST(LayoutText, ADeviceThatIsNotMeantGoes) {
+  const std::string text = R"({"train_batch_size": 64, "zero_optimization":
+      {"stage": 2, "offload_optimizer": {"device": "nvme"}}})";
+  const ParseResult parsed = Parse(text, 8);
+  Config to = parsed.config;
+  ASSERT_EQ(OffloadDevice::kCpu, to.zero_optimization.offload_optimizer.device);
+  to.zero_optimization.zero_stage = 3;
+  const ParseResult again = Parse(WithLayoutKeys(text, "ds.json", parsed.config, to), 8);
+  EXPECT_FALSE(again.diagnostics.HasErrors()) << again.diagnostics.Render();
+  ExpectLayout(to, again.config);
+}
+
 TEST(LayoutText, WhatIsNotThereIsNotAdded) {
   const std::string text = R"({"train_batch_size": 8})";
   Config to = Parse(text, 8).config;
