@@ -10,6 +10,7 @@
 #include "parsers/cli.h"
 #include "parsers/config_source.h"
 #include "parsers/json_tree.h"
+#include "parsers/layout_text.h"
 #include "parsers/section_reader.h"
 #include "parsers/sections/sections.h"
 #include "parsers/text_values.h"
@@ -72,8 +73,9 @@ void TellGrid(SectionReader& root, const Config& config) {
     const std::string written = source.substr(kKeySource.size());
     root.diagnostics().Notice(
         "CFG025", root.At(written.substr(0, written.find('.'))), written,
-        fmt::format("{} ranks / (tp {} x pp {}) = {} replicas, which the batch counts{}", config.world_size,
-                    config.tensor_parallel.tp_size, config.pipeline_parallel.pp_size, config.dp_size,
+        fmt::format("{} / (tp {} x pp {}) = {}, which the batch counts{}", Counted(config.world_size, "rank"),
+                    config.tensor_parallel.tp_size, config.pipeline_parallel.pp_size,
+                    Counted(config.dp_size, "replica"),
                     written == "tensor_parallel.autotp_size" ? "; DeepSpeed counts every rank"
                     : written == "tensor_parallel.tp_size"   ? "; DeepSpeed refuses this key"
                     : key[0] == 'p' ? "; DeepSpeed takes the stages from the program, not from here"
@@ -178,7 +180,7 @@ void CheckParamType(SectionReader& root, const Config& config) {
   const std::optional<DType> written = text ? DTypeFromText(member->value.text) : std::nullopt;
   if (config.fp64 || written == ComputeDType(config)) return;
   root.diagnostics().Error(
-      "CFG031", {root.Here().file, member->line, member->column}, "data_types.param_dtype",
+      "CFG031", PositionIn(root.Here().file, *member), "data_types.param_dtype",
       fmt::format("{} here, but the weights are {}", Describe(member->value), Name(ComputeDType(config))),
       written == DType::kBFloat16 || written == DType::kFloat16
           ? fmt::format("set {}.enabled to true, or remove the key", Name(*written))
@@ -298,6 +300,14 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   root.RejectUnread(KnownTopLevelKeys());
 }
 
+// A rule may have found the value by way of its section, or of another key's name.
+void TellWhoSet(const std::string& key, ParseResult& result) {
+  const Position set = PositionIn("", kSetByWith, 0);
+  result.diagnostics.Relocate(key, set);
+  const auto row = std::ranges::find(result.config.origins, key, &Origin::key);
+  if (row != result.config.origins.end() && row->source.starts_with(kKeySource)) row->source = set.file;
+}
+
 }  // namespace
 
 DType ComputeDType(const Config& config) {
@@ -330,27 +340,29 @@ std::string_view Name(SchedulerType type) {
 }
 
 ParseResult ParseRecording(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
-                           int64_t hidden_size, std::vector<KeyRecord>* records) {
+                           int64_t hidden_size, std::vector<KeyRecord>* records, std::span<const std::string> with) {
   ParseResult result;
   result.config.world_size = world_size;
-  const std::optional<JsonValue> json = ReadJson(text, name, result.diagnostics);
+  std::optional<JsonValue> json = ReadJson(text, name, result.diagnostics);
   if (json && json->kind != JsonValue::Kind::kObject) {
     result.diagnostics.Error("CFG005", {name, json->line, json->column}, "",
                              fmt::format("the file holds {}, and a config is an object", Describe(*json)),
                              "write { ... } around its keys");
   } else if (json) {
+    SetKeys(*json, with);
     ReaderContext context{name, result.diagnostics, result.config.origins, records};
     SectionReader root(context, &*json, "", SectionKind::kLoose);
     ReadSections(root, flags, hidden_size, result.config);
   }
+  for (const std::string& assignment : with) TellWhoSet(assignment.substr(0, assignment.find('=')), result);
   if (flags.strict) result.diagnostics.WarningsAreErrors();
   result.diagnostics.SortByPosition();
   return result;
 }
 
 ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
-                            int64_t hidden_size) {
-  return ParseRecording(text, name, flags, world_size, hidden_size, nullptr);
+                            int64_t hidden_size, std::span<const std::string> with) {
+  return ParseRecording(text, name, flags, world_size, hidden_size, nullptr, with);
 }
 
 ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,

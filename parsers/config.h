@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -222,7 +223,7 @@ struct TriremeConfig {
 struct Origin {
   std::string key;                 // "optimizer.params.lr"
   std::string value;               // as text
-  std::string source;              // "ds_config.json:7", "--lr", "default", or "derived" with the rule
+  std::string source;              // "ds_config.json:7", "--lr", "--with", "default", or "derived" with the rule
   std::string default_value = {};  // what it would be if nobody said anything, as text; "" where that is not one value
 };
 
@@ -275,7 +276,9 @@ struct ParseResult {
 ParseResult ParseConfigFile(const std::filesystem::path& path, const TrainFlags& flags, int64_t world_size,
                             int64_t hidden_size = 0);
 // The same on text; `name` stands for the file in messages.
+// `with`: "KEY=VALUE", set over what the text has (SetKeys in layout_text.h, which may throw); a value of these has the
+// source "--with", and so have its problems.
 ParseResult ParseConfigText(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
-                            int64_t hidden_size = 0);
+                            int64_t hidden_size = 0, std::span<const std::string> with = {});
 
 }  // namespace trireme

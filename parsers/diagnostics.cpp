@@ -50,6 +50,14 @@ int Diagnostics::num_warnings() const {
       std::ranges::count_if(problems_, [](const Problem& p) { return p.severity == Severity::kWarning; }));
 }
 
+void Diagnostics::Relocate(std::string_view key, const Position& position) {
+  for (Problem& problem : problems_) {
+    const bool within =
+        problem.key.starts_with(key) && (problem.key.size() == key.size() || problem.key[key.size()] == '.');
+    if (within) problem.position = position;
+  }
+}
+
 void Diagnostics::SortByPosition() {
   std::ranges::stable_sort(
       problems_, {}, [](const Problem& p) { return std::tuple(p.position.file, p.position.line, p.position.column); });

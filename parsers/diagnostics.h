@@ -39,6 +39,8 @@ class Diagnostics {
   int num_errors() const { return num_errors_; }
   int num_warnings() const;
 
+  // Problems of `key`, and of what lies in it, are there and nowhere else.
+  void Relocate(std::string_view key, const Position& position);
   void SortByPosition();     // stable; problems without a line come first
   void WarningsAreErrors();  // --strict
 

@@ -431,6 +431,10 @@ std::optional<JsonValue> ReadJson(std::string_view text, const std::string& file
 
 std::string Quoted(std::string_view text) { return "\"" + Printable(text, 80) + "\""; }
 
+Position PositionIn(const std::string& file, int line, int column) {
+  return line == kSetByWith ? Position{"--with", 0, 0} : Position{file, line, column};
+}
+
 std::string Describe(const JsonValue& value) {
   switch (value.kind) {
     case JsonValue::Kind::kNull:

@@ -38,6 +38,14 @@ struct JsonMember {
   JsonValue value;
 };
 
+// The line of what does not stand in the file: `plan --with` set it (SetKeys in layout_text.h).
+inline constexpr int kSetByWith = -1;
+// For messages; what --with set is there and at no line.
+Position PositionIn(const std::string& file, int line, int column);
+inline Position PositionIn(const std::string& file, const JsonMember& member) {
+  return PositionIn(file, member.line, member.column);
+}
+
 // The root value, or nullopt after a syntax error (CFG002). Each key that an object repeats is an error (CFG003).
 std::optional<JsonValue> ReadJson(std::string_view text, const std::string& file, Diagnostics& diagnostics);
 

@@ -52,11 +52,10 @@ JsonMember* Find(JsonValue& object, std::string_view key) {
 }
 
 void Set(JsonValue& object, std::string_view key, JsonValue value) {
-  if (JsonMember* member = Find(object, key)) {
-    member->value = std::move(value);
-  } else {
-    object.members.push_back({std::string(key), 0, 0, std::move(value)});
-  }
+  JsonMember* member = Find(object, key);
+  if (member == nullptr) member = &object.members.emplace_back(JsonMember{std::string(key), 0, 0, {}});
+  member->line = kSetByWith;
+  member->value = std::move(value);
 }
 
 void Drop(JsonValue& object, std::initializer_list<std::string_view> keys) {
@@ -68,13 +67,11 @@ void Drop(JsonValue& object, std::initializer_list<std::string_view> keys) {
 // form of a section can stand there.
 JsonValue& Object(JsonValue& object, std::string_view key) {
   JsonMember* member = Find(object, key);
-  if (member == nullptr) {
-    object.members.push_back({std::string(key), 0, 0, {}});
-    member = &object.members.back();
-  }
+  if (member == nullptr) member = &object.members.emplace_back(JsonMember{std::string(key), kSetByWith, 0, {}});
   if (member->value.kind != Kind::kObject) {
     member->value = {};
     member->value.kind = Kind::kObject;
+    member->value.line = kSetByWith;
   }
   return member->value;
 }
@@ -94,6 +91,15 @@ std::pair<JsonValue*, std::string_view> Place(JsonValue& root, std::string_view 
     object = &member->value;
   }
   return {object, path};
+}
+
+void MarkAsSet(JsonValue& value) {
+  value.line = kSetByWith;
+  for (JsonValue& element : value.elements) MarkAsSet(element);
+  for (JsonMember& member : value.members) {
+    member.line = kSetByWith;
+    MarkAsSet(member.value);
+  }
 }
 
 void DropPath(JsonValue& root, std::string_view path) {
@@ -295,10 +301,7 @@ std::string RecomputeText(const std::vector<RecomputeRun>& runs) {
   return text;
 }
 
-std::string WithKeys(std::string_view text, const std::string& name, std::span<const std::string> assignments) {
-  Diagnostics diagnostics;
-  std::optional<JsonValue> root = ReadJson(text, name, diagnostics);
-  if (!root || root->kind != Kind::kObject) return std::string(text);  // what is wrong with it is the parser's to say
+void SetKeys(JsonValue& root, std::span<const std::string> assignments) {
   std::set<std::string> seen;
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
@@ -312,15 +315,25 @@ std::string WithKeys(std::string_view text, const std::string& name, std::span<c
       read = ReadJson("value: " + assignment.substr(equals + 1) + "\n", "--with", of_value);
     }
     if (!read || of_value.HasErrors() || read->members.size() != 1) {
-      const bool list = equals != std::string::npos && assignment.find(',', equals) != std::string::npos;
+      const bool list = equals != std::string::npos && assignment.find(',', equals) != std::string::npos &&
+                        assignment.find_first_of("[{", equals) != equals + 1;
       throw Error(
           ErrorCode::kUsage, "USE002", fmt::format("{} is no key with its value", Quoted(assignment)), "--with",
           list ? fmt::format("write a list in brackets: --with '{}=[{}]'", Printable(assignment.substr(0, equals), 80),
                              Printable(assignment.substr(equals + 1), 80))
                : "write for example --with zero_optimization.stage=2");
     }
-    SetPath(*root, std::string_view(assignment).substr(0, equals), std::move(read->members.front().value));
+    JsonValue& value = read->members.front().value;
+    MarkAsSet(value);
+    SetPath(root, std::string_view(assignment).substr(0, equals), std::move(value));
   }
+}
+
+std::string WithKeys(std::string_view text, const std::string& name, std::span<const std::string> assignments) {
+  Diagnostics diagnostics;
+  std::optional<JsonValue> root = ReadJson(text, name, diagnostics);
+  if (!root || root->kind != Kind::kObject) return std::string(text);  // what is wrong with it is the parser's to say
+  SetKeys(*root, assignments);
   std::string out;
   Write(*root, 0, out);
   return out + "\n";

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "parsers/config.h"
+#include "parsers/json_tree.h"
 
 namespace trireme {
 
@@ -17,9 +18,12 @@ namespace trireme {
 // wrote it, in its order; comments go.
 std::string WithLayoutKeys(std::string_view text, const std::string& name, const Config& from, const Config& to);
 
-// `text` with some keys set to other values: "zero_optimization.stage=2", "trireme.recompute=cheap"; values as a config
-// file writes them. Other names of a key, and what says something else about the same, go. A text that is no object is
-// returned as it is. Throws Error{kUsage, USE002} for what is no assignment.
+// Sets keys of a config's root object to other values: "zero_optimization.stage=2", "trireme.recompute=cheap"; values
+// as a config file writes them. Other names of a key, and what says something else about the same, go. Throws
+// Error{kUsage, USE002} for what is no assignment, USE004 for what is set twice.
+void SetKeys(JsonValue& root, std::span<const std::string> assignments);
+
+// The same on a text; one that is no object is returned as it is.
 std::string WithKeys(std::string_view text, const std::string& name, std::span<const std::string> assignments);
 
 // trireme.recompute: "keep", "cheap", "full:8,cheap:4,keep:20".

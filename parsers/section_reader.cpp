@@ -50,12 +50,13 @@ std::string SectionReader::Path(const std::string& key) const {
 }
 
 Position SectionReader::Here() const {
-  return object_ == nullptr ? Position{context_->file, 0, 0} : Position{context_->file, object_->line, object_->column};
+  return object_ == nullptr ? Position{context_->file, 0, 0}
+                            : PositionIn(context_->file, object_->line, object_->column);
 }
 
 Position SectionReader::At(const std::string& key) const {
   const JsonMember* member = Member(key);
-  return member == nullptr ? Here() : Position{context_->file, member->line, member->column};
+  return member == nullptr ? Here() : PositionIn(context_->file, *member);
 }
 
 bool SectionReader::Has(const std::string& key) const {
@@ -95,7 +96,10 @@ const JsonValue* SectionReader::Take(const std::string& key) {
 }
 
 void SectionReader::Record(const std::string& key, std::string value, std::string source, std::string by_default) {
-  if (source.empty()) source = fmt::format("{}:{}", context_->file, At(key).line);
+  if (source.empty()) {
+    const Position at = At(key);
+    source = at.line > 0 ? fmt::format("{}:{}", at.file, at.line) : at.file;
+  }
   const std::string path = Path(key);
   for (Origin& origin : context_->origins) {
     if (origin.key == path) {
@@ -284,7 +288,7 @@ SectionReader SectionReader::Section(const std::string& key, SectionKind kind, b
 void SectionReader::FlagConflict(const std::string& key, const std::string& written, const std::string& flag,
                                  const std::string& flag_name) {
   diagnostics().Error("CFG008", At(key), Path(key),
-                      fmt::format("the file says {}, but {} says {}", written, flag_name, flag),
+                      fmt::format("the config says {}, but {} says {}", written, flag_name, flag),
                       fmt::format("remove {}, or write \"auto\" in the file so that the flag decides", flag_name));
 }
 
@@ -295,7 +299,7 @@ void SectionReader::AutoNeedsFlag(const std::string& key, const std::string& fla
 }
 
 void SectionReader::ReportUnknown(const JsonMember& member, std::span<const std::string> names) {
-  const Position at{context_->file, member.line, member.column};
+  const Position at = PositionIn(context_->file, member);
   if (const std::optional<std::string> near = Suggest(member.key, names)) {
     diagnostics().Error("CFG004", at, Path(member.key), "unknown key", fmt::format("did you mean \"{}\"?", *near));
   } else if (kind_ == SectionKind::kLoose) {

@@ -24,10 +24,10 @@ namespace {
 constexpr double kHostShare = 0.9;
 
 ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden_size) {
-  if (options.with.empty()) {
-    return ParseConfigFile(options.deepspeed_config, options.fill, world_size, hidden_size);
-  }
-  return ParseConfigText(ConfigText(options), options.deepspeed_config, options.fill, world_size, hidden_size);
+  Diagnostics unread;
+  const std::optional<ConfigSource> source = ReadConfigSource(options.deepspeed_config, unread);
+  if (!source) return {{}, unread};
+  return ParseConfigText(source->text, source->name, options.fill, world_size, hidden_size, options.with);
 }
 
 DeviceRoom RoomOf(const PlanOptions& options, const Planned& planned) {

@@ -97,13 +97,13 @@ void JoinFlags(SectionReader& root, const TrainFlags& flags, RecomputeConfig& co
   if (!config.runs.empty() && (config.runs != wanted || of_each_stage)) {
     root.diagnostics().Error(
         "CFG008", root.At("trireme"), "trireme.recompute",
-        fmt::format("the file says {}, but --recompute-granularity {}", TextOf(config), flags.recompute_granularity),
+        fmt::format("the config says {}, but --recompute-granularity {}", TextOf(config), flags.recompute_granularity),
         "remove the flag, or the key");
   }
   if (length > 0 && config.layers_per_checkpoint > 0 && length != config.layers_per_checkpoint) {
     root.diagnostics().Error(
         "CFG008", root.At("pipeline"), "pipeline.activation_checkpoint_interval",
-        fmt::format("the file says {}, but --recompute-num-layers says {}", config.layers_per_checkpoint, length),
+        fmt::format("the config says {}, but --recompute-num-layers says {}", config.layers_per_checkpoint, length),
         "remove the flag, or the key");
   }
   config.runs = wanted;

@@ -34,7 +34,7 @@ void CheckPasses(SectionReader& root) {
   const JsonValue* compile = root.Find("compile");
   const JsonMember* passes = compile == nullptr ? nullptr : compile->Find("passes");
   if (passes == nullptr || passes->value.kind == Kind::kNull || passes->value.IsAuto()) return;
-  const Position at{root.Here().file, passes->line, passes->column};
+  const Position at = PositionIn(root.Here().file, *passes);
   for (const JsonValue& pass : passes->value.elements) {
     if (pass.text == "autosp") {
       root.diagnostics().Error(
@@ -58,7 +58,7 @@ void RefuseMockWriter(SectionReader& root) {
   const JsonMember* writer = checkpoint == nullptr ? nullptr : checkpoint->Find("writer");
   const JsonMember* type = writer == nullptr ? nullptr : writer->value.Find("type");
   if (type == nullptr || ToLower(type->value.text) != "mock") return;
-  root.diagnostics().Error("CFG009", {root.Here().file, type->line, type->column}, "checkpoint.writer.type",
+  root.diagnostics().Error("CFG009", PositionIn(root.Here().file, *type), "checkpoint.writer.type",
                            "DeepSpeed's mock writer writes no checkpoints, and this program has none such",
                            "leave out --save to write none, or write \"fast\"");
 }

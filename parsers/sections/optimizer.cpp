@@ -134,7 +134,7 @@ void ReadBetas(SectionReader& params, const TrainFlags& flags, OptimizerConfig& 
       const std::string flag = fmt::format("--adam-beta{}", i + 1);
       params.diagnostics().Error(
           "CFG008", params.At("betas"), params.Path("betas"),
-          fmt::format("the file says {}, but {} says {}", c.betas[i], flag, *wanted[i]),
+          fmt::format("the config says {}, but {} says {}", c.betas[i], flag, *wanted[i]),
           fmt::format("remove {}, or write \"auto\" in the file so that the flag decides", flag));
     }
     return;

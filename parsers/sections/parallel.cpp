@@ -70,7 +70,7 @@ int64_t Resolve(SectionReader& root, const Size& size, const std::optional<int64
   }
   if (flag && size.value != 0 && *flag != size.value) {
     root.diagnostics().Error("CFG008", root.Here(), size.key,
-                             fmt::format("the file says {}, but {} says {}", size.value, flag_name, *flag),
+                             fmt::format("the config says {}, but {} says {}", size.value, flag_name, *flag),
                              fmt::format("remove {}, or the key", flag_name));
   }
   const int64_t value = size.value != 0 ? size.value : flag.value_or(1);

@@ -47,6 +47,7 @@ std::span<const KnownKey> KnownTopLevelKeys();
 // ParseConfigText (config.cpp), which also appends each key that it asks for, present or not. A section's keys come
 // after the section; conditional ones only where `text` makes the parser look at them.
 ParseResult ParseRecording(std::string_view text, const std::string& name, const TrainFlags& flags, int64_t world_size,
-                           int64_t hidden_size, std::vector<KeyRecord>* records);
+                           int64_t hidden_size, std::vector<KeyRecord>* records,
+                           std::span<const std::string> with = {});
 
 }  // namespace trireme

@@ -45,7 +45,13 @@ class PlanCommand : public ::testing::Test {
   JsonValue RunJson(std::vector<std::string> words) {
     words.push_back("--json");
     ::testing::internal::CaptureStderr();
-    const std::string text = Run(words);
+    std::string text;
+    try {
+      text = Run(words);
+    } catch (...) {
+      ::testing::internal::GetCapturedStderr();
+      throw;
+    }
     errors_ = ::testing::internal::GetCapturedStderr();
     Diagnostics diagnostics;
     const std::optional<JsonValue> json = ReadJson(text, "plan.json", diagnostics);

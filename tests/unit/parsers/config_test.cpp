@@ -184,7 +184,7 @@ TEST(Config, CFG_16_AFlagThatDiffersFromTheFileIsAnError) {
             keys);
   const auto& problems = r.diagnostics.problems();
   const auto it = std::ranges::find(problems, "gradient_accumulation_steps", &Problem::key);
-  EXPECT_EQ("the file says 16, but --gradient-accumulation-steps says 1", it->what);
+  EXPECT_EQ("the config says 16, but --gradient-accumulation-steps says 1", it->what);
 }
 
 TEST(Config, CFG_23_TwoPrecisionsAndTwoNames) {
