@@ -41,7 +41,7 @@ StreamWaitValue FindStreamWaitValue() {
 
 class CudaStagingDevice : public StagingDevice {
  public:
-  CudaStagingDevice() {
+  explicit CudaStagingDevice(GpuSharers sharers) {
     CheckCuda(cudaGetDevice(&device_), "cudaGetDevice");
     flag_ = reinterpret_cast<uint32_t*>(Allocate(sizeof(uint32_t)));
     *flag_ = 0;
@@ -49,7 +49,7 @@ class CudaStagingDevice : public StagingDevice {
     CheckCuda(cudaHostGetDevicePointer(&address, flag_, 0), "cudaHostGetDevicePointer");
     flag_address_ = reinterpret_cast<CUdeviceptr>(address);
     CheckCuda(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
-    FindWait();
+    if (sharers == GpuSharers::kProcesses) FindWait();
   }
   ~CudaStagingDevice() override {
     // Streams may still copy: nothing waits any more, so that this ends soon.
@@ -142,7 +142,7 @@ class CudaStagingDevice : public StagingDevice {
   }
 
   int device_ = 0;
-  StreamWaitValue wait_ = nullptr;
+  StreamWaitValue wait_ = nullptr;  // null: calls wait
   uint32_t* flag_ = nullptr;
   CUdeviceptr flag_address_ = 0;
   std::vector<std::byte*> memory_;
@@ -155,6 +155,8 @@ class CudaStagingDevice : public StagingDevice {
 
 }  // namespace
 
-std::unique_ptr<StagingDevice> MakeCudaStagingDevice() { return std::make_unique<CudaStagingDevice>(); }
+std::unique_ptr<StagingDevice> MakeCudaStagingDevice(GpuSharers sharers) {
+  return std::make_unique<CudaStagingDevice>(sharers);
+}
 
 }  // namespace trireme

@@ -11,7 +11,7 @@ std::unique_ptr<Communicator> MakeNcclCommunicator(std::shared_ptr<Store>, std::
               "build with -DTRIREME_CUDA=ON on a machine with the CUDA toolkit, or train on the CPU");
 }
 
-std::unique_ptr<StagingDevice> MakeCudaStagingDevice() {
+std::unique_ptr<StagingDevice> MakeCudaStagingDevice(GpuSharers) {
   throw Error(ErrorCode::kDevice, "COM017", "this program was built without CUDA, so no ranks share a GPU", "",
               "build with -DTRIREME_CUDA=ON on a machine with the CUDA toolkit, or train on the CPU");
 }

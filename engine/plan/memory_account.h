@@ -42,8 +42,9 @@ constexpr size_t kNumMemoryMoments = 3;
 std::string_view Name(MemoryMoment moment);  // "initialisation"
 
 // What a GPU holds for a process beside what it allocates: context, loaded kernels, memory of cuBLASLt and cuDNN.
-// Measured on an H200: a run of planned 71.21 GiB took 71.70 GiB as the driver sees it.
-constexpr int64_t kContextBytes = int64_t{512} << 20;
+// Measured on an H200 (CUDA 13.0) as what the driver counts beside LibTorch's memory: 701 MiB of a run alone, 707 MiB
+// of each of two ranks that share the GPU, whatever the model.
+constexpr int64_t kContextBytes = int64_t{704} << 20;
 // Of one NCCL communicator of more than one rank: buffers of its channels (NCCL_BUFFSIZE, 4 MiB, and those of its two
 // low-latency protocols, about 2.5 MiB, for each of up to 32 channels). Gloo, and ranks that share a GPU, take none.
 constexpr int64_t kCommunicatorBytes = int64_t{208} << 20;

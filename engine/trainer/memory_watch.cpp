@@ -9,6 +9,7 @@
 #include "engine/base/strings.h"
 
 #ifdef TRIREME_HAS_CUDA
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #endif
@@ -28,6 +29,7 @@ DeviceUse ReadDevice(at::Device device) {
   DeviceUse use;
 #ifdef TRIREME_HAS_CUDA
   if (device.is_cuda()) {
+    at::globalContext().lazyInitDevice(at::kCUDA);  // before it LibTorch's allocator knows no device
     size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
     use.free = static_cast<int64_t>(free);
@@ -49,6 +51,7 @@ void LimitAllocator(at::Device device, int64_t bytes, int64_t total) {
 #ifdef TRIREME_HAS_CUDA
   if (!device.is_cuda() || bytes <= 0 || total <= 0) return;
   const double share = std::min(1.0, static_cast<double>(bytes) / static_cast<double>(total));
+  at::globalContext().lazyInitDevice(at::kCUDA);
   c10::cuda::CUDACachingAllocator::setMemoryFraction(share, device.index());
 #else
   (void)device, (void)bytes, (void)total;

@@ -84,10 +84,7 @@ RankWorld RankWorld::FromEnvironment(const std::string& device, bool oversubscri
         "GPU take turns. This is for trying layouts, not for speed");
   }
 #ifdef TRIREME_HAS_CUDA
-  if (world.device.is_cuda()) {
-    cudaSetDevice(world.device.index());
-    at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator can be asked from now on
-  }
+  if (world.device.is_cuda()) cudaSetDevice(world.device.index());
 #endif
   if (const auto threads = env::FirstInteger("OMP_NUM_THREADS");
       threads && *threads >= 1 && std::in_range<int>(*threads))
@@ -97,7 +94,8 @@ RankWorld RankWorld::FromEnvironment(const std::string& device, bool oversubscri
                          const std::string& name, const std::vector<int>& ranks) {
     if (cuda && !shared) return MakeNcclCommunicator(store, ranks, rank, name);
     std::unique_ptr<Communicator> host = MakeGlooCommunicator(store, ranks, rank, name);
-    return shared ? MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice()) : std::move(host);
+    return shared ? MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice(GpuSharers::kProcesses))
+                  : std::move(host);
   };
   std::vector<int> ranks(static_cast<size_t>(info.world));
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -197,7 +197,8 @@ RankWorld Selfcheck::PlaceOf(int rank, int world, const std::shared_ptr<InProces
   if (comms) {
     place.make_group = [comms, rank, staged = options_.cuda](const std::string& name, const std::vector<int>& ranks) {
       std::unique_ptr<Communicator> host = comms->MakeCommunicator(ranks, rank, name);
-      return staged ? MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice()) : std::move(host);
+      return staged ? MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice(GpuSharers::kThreads))
+                    : std::move(host);
     };
   } else {
     const std::shared_ptr<Store> store = world == 1 ? nullptr : ranks_->stores[static_cast<size_t>(rank)];

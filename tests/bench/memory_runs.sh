@@ -109,7 +109,7 @@ run() { # NAME MODEL RANKS ZERO TP MICRO RECOMPUTE OFFLOAD STEPS
 # name model ranks zero tp micro recompute offload; rows that exchange gradients through the host take fewer steps.
 all=("keep 1.42B 1 0 1 8 none none $steps" "cheap 1.42B 1 0 1 16 cheap none $steps" "full 1.42B 1 0 1 16 full none $steps"
   "keep_2.78B 2.78B 1 0 1 4 none none $steps" "full_2.78B 2.78B 1 0 1 16 full none $steps" "full_6.86B 6.86B 1 0 1 2 full none $steps"
-  "offload 2.78B 1 2 1 8 none cpu 4" "zero1_dp2 1.42B 2 1 1 4 none none 3" "zero2_dp2 1.42B 2 2 1 4 none none 3"
+  "offload 2.78B 1 2 1 8 none cpu $steps" "zero1_dp2 1.42B 2 1 1 4 none none 3" "zero2_dp2 1.42B 2 2 1 4 none none 3"
   "zero3_dp2 1.42B 2 3 1 4 full none 3" "tp2 1.42B 2 0 2 4 none none 3")
 for row in "${all[@]}"; do
   read -r name rest <<<"$row"

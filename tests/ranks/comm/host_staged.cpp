@@ -378,7 +378,7 @@ TEST(HostStagedFaults, AnAbortWhileItsCopyDownIsHeldUp) {
 #ifndef TRIREME_HAS_CUDA
 TEST(HostStaged, WithoutCudaSaysSo) {
   try {
-    MakeCudaStagingDevice();
+    MakeCudaStagingDevice(GpuSharers::kProcesses);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.id(), "COM017");

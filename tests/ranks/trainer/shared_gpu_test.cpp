@@ -24,7 +24,7 @@ bool HasGpu() {
 TinyRun OnOneGpu(TinyRun run) {
   run.device = at::Device(at::kCUDA, 0);
   run.carry = [](std::unique_ptr<Communicator> host) {
-    return MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice());
+    return MakeHostStagedCommunicator(std::move(host), MakeCudaStagingDevice(GpuSharers::kThreads));
   };
   return run;
 }
