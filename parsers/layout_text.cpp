@@ -230,7 +230,12 @@ void SetOwn(JsonValue& root, const Config& from, const Config& to) {
     Set(Object(own, "pipeline"), "schedule", Text(kNames[static_cast<size_t>(after.schedule)]));
   }
   if (before.partition != after.partition) Set(Object(own, "pipeline"), "partition", Text(after.partition));
-  if (!own.members.empty()) Set(root, "trireme", std::move(own));
+  Drop(own, {"fill"});  // it would choose again
+  if (own.members.empty()) {
+    Drop(root, {"trireme"});
+  } else {
+    Set(root, "trireme", std::move(own));
+  }
 }
 
 void Write(const JsonValue& value, int depth, std::string& out);

@@ -1,13 +1,17 @@
 #include "engine/advise/fill.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
 
+#include "engine/base/bytes.h"
 #include "engine/schedule/compile.h"
 #include "engine/schedule/make_program.h"
 #include "engine/schedule/verify.h"
+#include "parsers/layout_text.h"
 
 namespace trireme {
 namespace {
@@ -206,6 +210,24 @@ void SetRatio(Config& config, const OffloadOptimizerConfig& own, double ratio) {
   offload.ratio = ratio == 0 ? 1 : ratio;
 }
 
+void RecordChoice(Config& config) {
+  const ZeroConfig& zero = config.zero_optimization;
+  const bool offloads = zero.offload_optimizer.device != OffloadDevice::kNone;
+  const std::pair<std::string, std::string> chosen[] = {
+      {"trireme.recompute", RecomputeText(config.recompute.runs)},
+      {"zero_optimization.offload_optimizer.ratio", offloads ? fmt::format("{}", zero.offload_optimizer.ratio) : "0"},
+      {"zero_optimization.stage3_prefetch_bucket_size", std::to_string(zero.stage3_prefetch_bucket_size)}};
+  for (const auto& [key, value] : chosen) {
+    const auto row = std::ranges::find(config.origins, key, &Origin::key);
+    if (row == config.origins.end()) {
+      if (key.ends_with("ratio") && offloads) config.origins.push_back({key, value, "trireme.fill", "1"});
+    } else if (row->value != value) {
+      row->value = value;
+      row->source = "trireme.fill";
+    }
+  }
+}
+
 }  // namespace
 
 int64_t BytesIn(const MemoryAccount& account, MemoryScope scope) {
@@ -288,6 +310,19 @@ std::optional<Filled> Fill(const Job& job, const Config& config, const FillOptio
   }
   if (gathers && filled->fits) DeepenPrefetch(job, options, steps, *filled);
   return filled;
+}
+
+std::optional<Filled> FillOwn(const Job& job, const FillOptions& options) {
+  std::optional<Filled> filled = Fill(job, job.config, options);
+  if (filled) RecordChoice(filled->config);
+  return filled;
+}
+
+std::string DescribeFill(const Filled& filled, const FillOptions& options) {
+  const OffloadOptimizerConfig& offload = filled.config.zero_optimization.offload_optimizer;
+  return fmt::format("made again: {}; optimizer offloaded: {:.3g}; planned {} of {} that a rank may take",
+                     DescribeRecompute(filled.plan), offload.device == OffloadDevice::kNone ? 0 : offload.ratio,
+                     FormatBytes(options.Needs(filled.plan)), FormatBytes(options.limit_bytes));
 }
 
 }  // namespace trireme

@@ -54,7 +54,13 @@ struct Filled {
 std::optional<Filled> Fill(const Job& job, const Config& config, const FillOptions& options,
                            std::string* why = nullptr);
 
-// The same for recomputation alone: offloading and prefetch stay as `config` has them.
+// "trireme": {"fill": true}: Fill of the job's own config, whose table of resolved values (Config::origins) then says
+// what was chosen. nullopt: it is no layout.
+std::optional<Filled> FillOwn(const Job& job, const FillOptions& options);
+// "made again: cheap in 8 of 24 layers; optimizer offloaded: 0.25; planned 9 GiB of 10 GiB that a rank may take"
+std::string DescribeFill(const Filled& filled, const FillOptions& options);
+
+// Fill for recomputation alone: offloading and prefetch stay as `config` has them.
 std::optional<Filled> FillRecompute(const Job& job, const Config& config, const FillOptions& options,
                                     std::string* why = nullptr);
 

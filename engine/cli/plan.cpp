@@ -2,10 +2,13 @@
 // does not fit the memory of a device (--cluster, --gpu-memory-gib).
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/error_json.h"
+#include "engine/cli/plan_config.h"
 #include "engine/cli/plan_request.h"
 #include "engine/cli/plan_suggest.h"
 #include "engine/cli/plan_text.h"
@@ -22,17 +25,40 @@ void WritePage(const PlanOptions& options, const Planned& planned, double device
                    ErrorCode::kEnvironment);
 }
 
+// What is shown of a config whose own layout cannot be: the first that is suggested, else what stands in for it.
+Planned InPlaceOfRefused(const PlanOptions& options, const Planned& stand_in, const Proposals& proposals) {
+  Planned shown = stand_in;
+  if (proposals.found()) {
+    PlanOptions of_suggested = options;
+    of_suggested.deepspeed_config = std::exchange(of_suggested.suggest, "");
+    of_suggested.with.clear();
+    of_suggested.fill = WithoutLayout(options.fill);
+    shown = PlanRequested(of_suggested);
+    shown.refused = stand_in.refused;
+  }
+  const Topology& t = shown.plan.topology;
+  shown.warnings.insert(
+      shown.warnings.begin(),
+      fmt::format("the config's own layout cannot be: {}. What is shown is tp {} x pp {} x dp {}, {}", shown.refused,
+                  t.tp_size, t.pp_size, t.dp_size, proposals.found() ? "the first suggestion" : "which can be"));
+  return shown;
+}
+
 int Run(Arguments arguments) {
   const PlanOptions options = ParsePlanFlags(arguments);
   if (options.help) {
     fmt::print("{}", PlanHelp());
     return 0;
   }
-  const Planned planned = PlanRequested(options);
-  const std::optional<Verdict> verdict = VerdictOf(planned);
+  Planned planned = PlanRequested(options);
+  std::optional<Verdict> verdict = VerdictOf(planned);
   const bool fits = !verdict || verdict->fits;
+  const Proposals proposals = Propose(options, planned, fits || !planned.refused.empty(), arguments);
+  if (!planned.refused.empty()) {
+    planned = InPlaceOfRefused(options, planned, proposals);
+    verdict = VerdictOf(planned);
+  }
   if (!options.html.empty()) WritePage(options, planned, verdict ? verdict->device_bytes : 0);
-  const Proposals proposals = Propose(options, planned, fits, arguments);
   const int code = (proposals.suggested ? proposals.found() : fits) ? 0 : ExitCode(ErrorCode::kCheckFailed);
   if (options.json) {
     fmt::print("{}", PlanJson(planned, verdict, proposals));
@@ -40,6 +66,7 @@ int Run(Arguments arguments) {
   }
   PrintLayout(planned);
   PrintResolved(planned.config, options.resolved);
+  if (planned.fill) Line("fill", planned.fill->text);
   PrintMemory(planned.plan);
   PrintTraffic(planned);
   PrintPrediction(planned);

@@ -134,6 +134,15 @@ Json PredictionJson(const Planned& planned) {
           {"host_seconds", p.host_seconds}};
 }
 
+Json FillJson(const Planned& planned) {
+  const OffloadOptimizerConfig& offload = planned.config.zero_optimization.offload_optimizer;
+  return {{"fits", planned.fill->fits},
+          {"recompute", RecomputeText(planned.config.recompute.runs)},
+          {"offload_ratio", offload.device == OffloadDevice::kNone ? 0 : offload.ratio},
+          {"needed_bytes", planned.fill->needed_bytes},
+          {"limit_bytes", planned.fill->limit_bytes}};
+}
+
 Json VerdictJson(const Verdict& v) {
   return {{"fits", v.fits},
           {"tight", v.fits && v.tight},
@@ -202,6 +211,7 @@ std::string PlanJson(const Planned& planned, const std::optional<Verdict>& verdi
   out["stages"] = StagesJson(planned.plan);
   out["memory"] = MemoryJson(planned.plan);
   out["traffic"] = TrafficJson(planned);
+  out["fill"] = planned.fill ? FillJson(planned) : Json(nullptr);
   out["prediction"] = planned.prediction ? PredictionJson(planned) : Json(nullptr);
   Json notices = Json::array();
   for (const Problem& problem : planned.notices) notices.push_back(ProblemJson(problem));

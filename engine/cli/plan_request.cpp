@@ -4,31 +4,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "engine/advise/advice.h"
 #include "engine/advise/fill.h"
 #include "engine/base/error.h"
 #include "engine/base/strings.h"
+#include "engine/cli/plan_config.h"
 #include "engine/plan/notes.h"
 #include "engine/schedule/placement.h"
 #include "engine/schedule/verify.h"
-#include "parsers/config_source.h"
-#include "parsers/layout_text.h"
 #include "parsers/model_config.h"
 
 namespace trireme::cli {
 
 namespace {
-
-// Of a host's memory, what ranks may take for what is offloaded.
-constexpr double kHostShare = 0.9;
-
-ParseResult Parse(const PlanOptions& options, int64_t world_size, int64_t hidden_size) {
-  Diagnostics unread;
-  const std::optional<ConfigSource> source = ReadConfigSource(options.deepspeed_config, unread);
-  if (!source) return {{}, unread};
-  return ParseConfigText(source->text, source->name, options.fill, world_size, hidden_size, options.with);
-}
 
 DeviceRoom RoomOf(const PlanOptions& options, const Planned& planned) {
   DeviceRoom room;
@@ -78,66 +68,96 @@ void AddStandIn(Planned& planned) {
       planned.cluster->name, Name(wanted), Name(stands_in->first), own > other ? "longer" : "less time"));
 }
 
-}  // namespace
-
-std::string ConfigText(const PlanOptions& options) {
-  Diagnostics diagnostics;
-  const std::optional<ConfigSource> source = ReadConfigSource(options.deepspeed_config, diagnostics);
-  diagnostics.ThrowIfErrors();
-  return options.with.empty() ? source->text : WithKeys(source->text, source->name, options.with);
+// trireme.fill: what `train` would choose for the memory that the verdict counts.
+void TakeFill(Planned& planned) {
+  if (!planned.config.trireme.fill) return;
+  if (planned.room.device_bytes <= 0) {
+    planned.warnings.push_back(
+        "trireme.fill is on, and the memory of a device is not known: what `trireme train` will choose is not shown. "
+        "fix: name the machine with --cluster, or give --gpu-memory-gib");
+    return;
+  }
+  FillOptions options = FillFor(planned);
+  options.may_offload = !planned.cluster || planned.cluster->device.kind == DeviceKind::kCuda;  // as `train` has it
+  std::optional<Filled> filled = FillOwn({planned.config, planned.model, planned.inputs}, options);
+  if (!filled) return;
+  planned.fill =
+      PlannedFill{DescribeFill(*filled, options), filled->fits, options.limit_bytes, options.Needs(filled->plan)};
+  planned.config = std::move(filled->config);
+  planned.plan = std::move(filled->plan);
 }
 
-Planned PlanRequested(const PlanOptions& options) {
-  Planned planned;
-  if (!options.cluster.empty()) planned.cluster = FindCluster(options.cluster);
-  planned.num_nodes = options.num_nodes.value_or(planned.cluster ? planned.cluster->nodes : 1);
-  planned.ranks_per_node = options.num_gpus.value_or(planned.cluster ? planned.cluster->devices_per_node : 1);
-  if (planned.cluster) planned.cluster->nodes = planned.num_nodes;
-  Diagnostics of_model;
-  planned.model = ResolveModel(options.model, options.init_from, /*tp_size=*/1, of_model);
-  of_model.ThrowIfErrors();
-  const int64_t world_size = planned.num_nodes * planned.ranks_per_node;
-  ParseResult parsed = Parse(options, world_size, planned.model.hidden_size);
-  if (options.fill.strict) parsed.diagnostics.WarningsAreErrors();
-  parsed.diagnostics.ThrowIfErrors();
-  for (const Diagnostics* found : {&of_model, &parsed.diagnostics}) {
-    planned.notices.insert(planned.notices.end(), found->problems().begin(), found->problems().end());
-    if (!options.quiet) fmt::print(stderr, "{}", found->Render());
+void TakePrediction(Planned& planned) {
+  if (!planned.cluster) return;
+  const std::vector<std::string> missing = MissingRates(planned.plan, *planned.cluster);
+  if (missing.empty()) {
+    planned.prediction = Predict(planned.plan, *planned.cluster);
+    return;
   }
-  planned.config = std::move(parsed.config);
-  PadVocabulary(planned.model, planned.config.tensor_parallel.tp_size);
-  planned.inputs.world_size = world_size;
-  planned.inputs.sequence_length = options.seq_length;
-  planned.inputs.fp64 = options.fill.fp64;
-  planned.inputs.hidden_dropout = options.activations.hidden_dropout;
-  planned.plan = MakePlan(planned.config, planned.model, planned.inputs);
-  AccountMemory(planned.plan);
-  planned.room = RoomOf(options, planned);
-  const std::vector<std::string> missing =
-      planned.cluster ? MissingRates(planned.plan, *planned.cluster) : std::vector<std::string>();
-  if (planned.cluster && missing.empty()) planned.prediction = Predict(planned.plan, *planned.cluster);
-  if (planned.plan.topology.pp_size > 1 && planned.plan.effective_zero_stage >= 2) {
-    Config config = planned.config;
-    config.zero_optimization.zero_stage = 1;
-    planned.stage_1 = MakePlan(config, planned.model, planned.inputs);
-    AccountMemory(*planned.stage_1);
+  planned.warnings.push_back(
+      fmt::format("no time is predicted: what is offloaded needs {}, which the cluster {} does not describe. fix: "
+                  "`trireme doctor --calibrate` measures it",
+                  Join(missing, " and "), planned.cluster->name));
+}
+
+void TakeWarnings(Planned& planned) {
+  for (std::string& note : LayoutNotes(planned.plan, planned.ranks_per_node, RatesOf(planned))) {
+    planned.warnings.push_back(std::move(note));
   }
-  planned.warnings = LayoutNotes(planned.plan, planned.ranks_per_node, RatesOf(planned));
-  if (planned.cluster && !planned.cluster->device.rates.contains(planned.plan.dtypes.compute)) {
-    AddStandIn(planned);
-  }
-  if (!missing.empty()) {
-    planned.warnings.push_back(
-        fmt::format("no time is predicted: what is offloaded needs {}, which the cluster {} does not describe. fix: "
-                    "`trireme doctor --calibrate` measures it",
-                    Join(missing, " and "), planned.cluster->name));
-  }
+  if (planned.cluster && !planned.cluster->device.rates.contains(planned.plan.dtypes.compute)) AddStandIn(planned);
   if (planned.room.ranks > 1 && planned.cluster->device.kind == DeviceKind::kCuda) {
     planned.warnings.push_back(
         fmt::format("{} ranks share each of a node's {}: each may take 1/{} of its memory, and they take turns. "
                     "`trireme train` does so with --oversubscribe alone",
                     planned.room.ranks, Counted(planned.cluster->devices_per_node, "GPU"), planned.room.ranks));
   }
+}
+
+// The machine, the model and the layout's plan; what the config gives to say is printed.
+Planned Begin(const PlanOptions& options) {
+  Planned planned;
+  if (!options.cluster.empty()) planned.cluster = FindCluster(options.cluster);
+  planned.num_nodes = options.num_nodes.value_or(planned.cluster ? planned.cluster->nodes : 1);
+  planned.ranks_per_node = options.num_gpus.value_or(planned.cluster ? planned.cluster->devices_per_node : 1);
+  if (planned.cluster) planned.cluster->nodes = planned.num_nodes;
+  Diagnostics of_model;
+  const ModelSpec model = ResolveModel(options.model, options.init_from, /*tp_size=*/1, of_model);
+  of_model.ThrowIfErrors();
+  planned.inputs.world_size = planned.num_nodes * planned.ranks_per_node;
+  planned.inputs.sequence_length = options.seq_length;
+  planned.inputs.fp64 = options.fill.fp64;
+  planned.inputs.hidden_dropout = options.activations.hidden_dropout;
+  RequestedConfig requested =
+      ReadRequested(options, planned.inputs.world_size, model.hidden_size, [&](const Config& config) {
+        planned.model = model;
+        PadVocabulary(planned.model, config.tensor_parallel.tp_size);
+        planned.plan = MakePlan(config, planned.model, planned.inputs);
+      });
+  planned.notices = of_model.problems();
+  planned.notices.insert(planned.notices.end(), requested.notices.begin(), requested.notices.end());
+  for (const Problem& problem : planned.notices) {
+    if (!options.quiet && requested.refused.empty()) fmt::print(stderr, "{}\n", Render(problem));
+  }
+  planned.refused = std::move(requested.refused);
+  planned.written = planned.config = std::move(requested.config);
+  AccountMemory(planned.plan);
+  return planned;
+}
+
+}  // namespace
+
+Planned PlanRequested(const PlanOptions& options) {
+  Planned planned = Begin(options);
+  planned.room = RoomOf(options, planned);
+  TakeFill(planned);
+  TakePrediction(planned);
+  if (planned.plan.topology.pp_size > 1 && planned.plan.effective_zero_stage >= 2) {
+    Config config = planned.config;
+    config.zero_optimization.zero_stage = 1;
+    planned.stage_1 = MakePlan(config, planned.model, planned.inputs);
+    AccountMemory(*planned.stage_1);
+  }
+  TakeWarnings(planned);
   planned.advice = Advice(planned);
   return planned;
 }
@@ -153,7 +173,7 @@ FillOptions FillFor(const Planned& planned, double share) {
                      link.up_bytes_per_second > 0 && link.down_bytes_per_second > 0 &&
                      (host.update_bytes_per_second > 0 || host.MemoryBytesPerSecond() > 0);
   if (host.memory_bytes > 0) {
-    fill.host_limit_bytes = static_cast<int64_t>(kHostShare * static_cast<double>(host.memory_bytes) /
+    fill.host_limit_bytes = static_cast<int64_t>(share * static_cast<double>(host.memory_bytes) /
                                                  static_cast<double>(planned.ranks_per_node));
   }
   return fill;

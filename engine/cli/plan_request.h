@@ -24,8 +24,20 @@ struct DeviceRoom {
   double of_rank() const { return device_bytes / static_cast<double>(ranks); }
 };
 
+// What trireme.fill chose: `text` says it.
+struct PlannedFill {
+  std::string text;
+  bool fits = false;
+  int64_t limit_bytes = 0, needed_bytes = 0;  // of the fullest rank
+};
+
 struct Planned {
-  Config config;
+  Config config;  // what is planned: `written`, with what trireme.fill chose
+  Config written;
+  // Why the config's own layout cannot be, where --suggest looks for others: `written` is then one that can. "": it
+  // can.
+  std::string refused;
+  std::optional<PlannedFill> fill;  // trireme.fill, where a device's memory is known
   ModelSpec model;
   PlanInputs inputs;
   int64_t num_nodes = 1, ranks_per_node = 1;
@@ -57,8 +69,5 @@ std::optional<Verdict> VerdictOf(const Planned& planned);
 
 // The limits that the verdict holds a plan against; offloading where the cluster says what it costs.
 FillOptions FillFor(const Planned& planned, double share = kTightShare);
-
-// The config's text, with what --with sets. Throws Error{kConfig} where it cannot be read.
-std::string ConfigText(const PlanOptions& options);
 
 }  // namespace trireme::cli

@@ -14,6 +14,7 @@
 #include "engine/base/file.h"
 #include "engine/base/shell_text.h"
 #include "engine/base/strings.h"
+#include "engine/cli/plan_config.h"
 #include "engine/cli/plan_text.h"
 #include "parsers/layout_text.h"
 
@@ -27,7 +28,7 @@ struct Asked {
   Arguments arguments;
 };
 
-Job JobOf(const Planned& planned) { return {planned.config, planned.model, planned.inputs}; }
+Job JobOf(const Planned& planned, const Config& config) { return {config, planned.model, planned.inputs}; }
 
 // Flags that say what a suggested config says: they would contradict it.
 constexpr std::string_view kLayoutFlags[] = {"micro-batch-size",
@@ -39,14 +40,6 @@ constexpr std::string_view kLayoutFlags[] = {"micro-batch-size",
                                              "recompute-num-layers",
                                              "suggest",
                                              "with"};
-
-TrainFlags WithoutLayout(TrainFlags flags) {
-  flags.micro_batch_size = flags.gradient_accumulation_steps = std::nullopt;
-  flags.tensor_model_parallel_size = flags.pipeline_model_parallel_size = flags.recompute_num_layers = std::nullopt;
-  flags.recompute_granularity = flags.recompute_method = "";
-  flags.sequence_parallel = false;
-  return flags;
-}
 
 std::string NameOf(std::string word) {
   if (!word.starts_with("--")) return "";
@@ -94,8 +87,8 @@ std::string CommandFor(const Asked& asked, const Change& change) {
 std::vector<Change> ChangesThatFit(const Asked& asked) {
   const Planned& planned = asked.planned;
   const FillOptions fill = FillFor(planned, /*share=*/1);  // as the verdict has it
-  return CheapestChanges(JobOf(planned), fill, planned.ranks_per_node, planned.cluster ? &*planned.cluster : nullptr,
-                         kChangesShown);
+  return CheapestChanges(JobOf(planned, planned.config), fill, planned.ranks_per_node,
+                         planned.cluster ? &*planned.cluster : nullptr, kChangesShown);
 }
 
 // Looks for layouts, and writes the first.
@@ -108,14 +101,15 @@ void SuggestInto(const Asked& asked, Proposals& proposals) {
                 "give it with --gpu-memory-gib");
   }
   const auto text_of = [&, text = ConfigText(options)](const Config& config) {
-    return WithLayoutKeys(text, options.deepspeed_config, planned.config, config);
+    return WithLayoutKeys(text, options.deepspeed_config, planned.written, config);
   };
   const auto loads = [&, flags = WithoutLayout(options.fill)](const Config& config) {
     return !ParseConfigText(text_of(config), options.suggest, flags, planned.inputs.world_size,
                             planned.model.hidden_size)
                 .diagnostics.HasErrors();
   };
-  AdviceRequest request{JobOf(planned), *planned.cluster, planned.ranks_per_node, FillFor(planned), kLayoutsShown};
+  AdviceRequest request{JobOf(planned, planned.written), *planned.cluster, planned.ranks_per_node, FillFor(planned),
+                        kLayoutsShown};
   request.allowed = loads;
   proposals.suggested = Suggest(request);
   if (!proposals.found()) return;
@@ -163,7 +157,7 @@ void PrintSuggested(const PlanOptions& options, const Planned& planned, const Pr
     Line("", fmt::format("   {} of {} layouts, most of them long pipelines, were not looked at: the search is bounded",
                          left, proposals.suggested->legal));
   }
-  if (planned.prediction) {
+  if (planned.prediction && planned.refused.empty()) {
     Line("", fmt::format("   this config's layout: {:.2f} x the first one's step time",
                          planned.prediction->step_seconds / best.front().step_seconds()));
   }

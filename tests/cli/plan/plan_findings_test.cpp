@@ -90,5 +90,68 @@ TEST_F(PlanFindings, ValuesOfWithAreFoundThere) {
   }
 }
 
+// What `train` would choose is planned: it fits where the layout as it is does not, and the table says who chose.
+TEST_F(PlanFindings, FillIsWhatTheRunWillChoose) {
+  const std::string config = Write(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 32,
+      "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}, "trireme": {"fill": true},
+      "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})");
+  std::vector<std::string> words = {config, "--model_name", "gpt-125m", "--num_gpus", "2"};
+  ExpectContains(Run(words), "trireme.fill is on, and the memory of a device is not known");
+  words.insert(words.end(), {"--gpu-memory-gib", "10"});
+  const JsonValue filled = RunJson(words);
+  EXPECT_EQ(code_, 0);
+  EXPECT_TRUE(At(filled, {"fill", "fits"}).boolean);
+  EXPECT_FALSE(At(filled, {"verdict", "tight"}).boolean);
+  EXPECT_EQ(At(filled, {"verdict", "needed_bytes"}).integer, At(filled, {"fill", "needed_bytes"}).integer);
+  EXPECT_EQ("trireme.fill", At(filled, {"config", "trireme.recompute", "source"}).text);
+  const std::string chosen = At(filled, {"config", "trireme.recompute", "value"}).text;
+  EXPECT_EQ(chosen, At(filled, {"fill", "recompute"}).text);
+  words.insert(words.end(), {"--with", "trireme.fill=false"});
+  RunJson(words);
+  EXPECT_EQ(code_, 1) << "the memory is too large for this test to say something";
+  words.push_back("trireme.recompute=" + chosen);
+  const JsonValue by_hand = RunJson(words);
+  EXPECT_EQ(code_, 0);
+  EXPECT_EQ(At(filled, {"verdict", "needed_bytes"}).integer, At(by_hand, {"verdict", "needed_bytes"}).integer);
+}
+
+// 24 sequences do not go into 16 replicas; they do into 8 and fewer.
+TEST_F(PlanFindings, SuggestLooksPastALayoutThatCannotBe) {
+  const std::string best = folder_ / "best.json";
+  const auto words = [&](const std::string& text) {
+    return std::vector<std::string>{
+        Write(text), "--model_name", "gpt-125m", "--cluster", "a100-nvswitch-hdr", "--num_nodes", "2", "--num_gpus",
+        "8",         "--suggest",    best};
+  };
+  const std::string rest = R"("bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}})";
+  for (const char* layout : {R"("train_micro_batch_size_per_gpu": 1)", R"("tensor_parallel": {"tp_size": 8})",
+                             R"("pipeline_parallel": {"pp_size": 3})"}) {
+    std::filesystem::remove(best);
+    const std::vector<std::string> asked = words("{\"train_batch_size\": 24, " + rest + ", " + layout + "}");
+    EXPECT_THROW(Run({asked.begin(), asked.end() - 2}), Error) << layout;
+    const std::string text = Run(asked);
+    EXPECT_EQ(code_, 0);
+    ExpectContains(text, "the config's own layout cannot be: ");
+    ExpectContains(text, ", the first suggestion");
+    ExpectContains(text, "batch       train_batch_size 24 = ");
+    const JsonValue json = RunJson(
+        {best, "--model_name", "gpt-125m", "--cluster", "a100-nvswitch-hdr", "--num_nodes", "2", "--num_gpus", "8"});
+    EXPECT_EQ(code_, 0);
+    EXPECT_EQ(24, At(json, {"batch", "train_batch_size"}).integer);
+    EXPECT_TRUE(At(json, {"verdict", "fits"}).boolean);
+  }
+  // Nothing says what the batch is, or something else is wrong too.
+  const auto id_of = [&](const std::string& text) {
+    try {
+      Run(words(text));
+    } catch (const Error& error) {
+      return error.id();
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ("CFG023", id_of(R"({"train_micro_batch_size_per_gpu": 2, "tensor_parallel": {"tp_size": 3}})"));
+  EXPECT_EQ("CFG020", id_of(R"({"train_batch_size": 24, "bf16": {"enabled": "no bool"}})"));
+}
+
 }  // namespace
 }  // namespace trireme

@@ -162,6 +162,18 @@ TEST(LayoutText, ADeviceThatIsNotMeantGoes) {
   ExpectLayout(to, again.config);
 }
 
+// It would choose again, and something else perhaps.
+TEST(LayoutText, FillGivesWayToALayout) {
+  const std::string text = R"({"train_batch_size": 64, "trireme": {"fill": true}})";
+  const ParseResult parsed = Parse(text, 8);
+  ASSERT_TRUE(parsed.config.trireme.fill);
+  for (const Config& to : {parsed.config, OtherLayouts(parsed.config)[3]}) {
+    const ParseResult again = Parse(WithLayoutKeys(text, "ds.json", parsed.config, to), 8);
+    EXPECT_FALSE(again.config.trireme.fill);
+    ExpectLayout(to, again.config);
+  }
+}
+
 TEST(LayoutText, WhatIsNotThereIsNotAdded) {
   const std::string text = R"({"train_batch_size": 8})";
   Config to = Parse(text, 8).config;
