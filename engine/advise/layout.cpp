@@ -15,8 +15,11 @@ namespace {
 
 std::vector<int64_t> DivisorsOf(int64_t number) {
   std::vector<int64_t> divisors;
-  for (int64_t d = 1; d <= number; ++d) {
+  for (int64_t d = 1; d * d <= number; ++d) {
     if (number % d == 0) divisors.push_back(d);
+  }
+  for (size_t i = divisors.size(); i-- > 0;) {
+    if (divisors[i] * divisors[i] < number) divisors.push_back(number / divisors[i]);
   }
   return divisors;
 }

@@ -33,6 +33,8 @@ DeviceRoom RoomOf(const PlanOptions& options, const Planned& planned) {
   return room;
 }
 
+constexpr int64_t kMostRanks = 1'000'000;
+
 RankRates RatesOf(const Planned& planned) {
   const std::optional<Cluster>& cluster = planned.cluster;
   if (!cluster || cluster->nodes == 1) return {};
@@ -113,6 +115,15 @@ void TakeWarnings(Planned& planned) {
   }
 }
 
+int64_t WorldSize(int64_t nodes, int64_t ranks_per_node) {
+  if (nodes > kMostRanks / ranks_per_node) {
+    throw Error(ErrorCode::kUsage, "USE002",
+                fmt::format("{} nodes of {} ranks are more than {} ranks", nodes, ranks_per_node, kMostRanks),
+                "--num_nodes", fmt::format("ask for at most {} ranks in all", kMostRanks));
+  }
+  return nodes * ranks_per_node;
+}
+
 // The machine, the model and the layout's plan; what the config gives to say is printed.
 Planned Begin(const PlanOptions& options) {
   Planned planned;
@@ -123,7 +134,7 @@ Planned Begin(const PlanOptions& options) {
   Diagnostics of_model;
   const ModelSpec model = ResolveModel(options.model, options.init_from, /*tp_size=*/1, of_model);
   of_model.ThrowIfErrors();
-  planned.inputs.world_size = planned.num_nodes * planned.ranks_per_node;
+  planned.inputs.world_size = WorldSize(planned.num_nodes, planned.ranks_per_node);
   planned.inputs.sequence_length = options.seq_length;
   planned.inputs.fp64 = options.fill.fp64;
   planned.inputs.hidden_dropout = options.activations.hidden_dropout;

@@ -81,6 +81,41 @@ void CheckModel(const ModelSpec& model, int64_t sequence_length) {
   }
 }
 
+// Bytes are counted in 64 bits: 2^63, of which no rank needs a quarter where a step of all ranks does not.
+constexpr double kMostBytes = 2.3e18;
+
+// Estimates from above what a step of all ranks holds and sends, before anything is counted exactly.
+void CheckCountable(const Plan& plan) {
+  const ModelSpec& model = plan.model;
+  const BatchPlan& batch = plan.batch;
+  const auto number = [](int64_t count) { return static_cast<double>(count); };
+  const double layers = number(model.num_layers), h = number(model.hidden_size);
+  const double heads = number(model.num_attention_heads + model.KeyValueHeads()) * number(model.HeadSize());
+  const double width = h + number(model.intermediate_size) + heads;
+  const double rows = number(std::max(model.vocab_size, model.padded_vocab_size));
+  const double parameters = 4 * layers * h * width + (2 * rows + number(model.max_position_embeddings)) * h;
+  if (100 * parameters > kMostBytes) {
+    Fail(model, "PLN032",
+         fmt::format("{} layers of hidden size {}, MLP {}, vocabulary {}, {} positions: about {:.2g} parameters, whose "
+                     "bytes 64 bits do not count",
+                     model.num_layers, model.hidden_size, model.intermediate_size, model.vocab_size,
+                     model.max_position_embeddings, parameters),
+         "write the model's real sizes");
+  }
+  const double micro_batches = number(batch.num_micro_batches);
+  const double packed = number(batch.dynamic.max_tokens) * micro_batches * number(plan.topology.dp_size);
+  const double tokens = std::max(number(batch.train_batch_size) * number(batch.sequence_length), packed);
+  const double bytes = 64 * tokens * (layers * width + rows) + parameters * (100 + 16 * micro_batches);
+  if (bytes <= kMostBytes) return;
+  throw Error(ErrorCode::kConfig, "PLN032",
+              fmt::format("{} (micro) x {} (accumulation) x {} (dp) sequences of {} tokens through {} layers of hidden "
+                          "size {}: about {:.2g} bytes a step, which 64 bits do not count",
+                          batch.micro_batch_size, batch.num_micro_batches, plan.topology.dp_size, batch.sequence_length,
+                          model.num_layers, model.hidden_size, bytes),
+              batch.is_dynamic() ? "data_efficiency.data_sampling.dynamic_batching.max_tokens" : "train_batch_size",
+              "set a smaller train_batch_size, micro-batch, accumulation or --seq-length");
+}
+
 PlanDTypes ResolveDTypes(const Config& config, bool fp64) {
   if (fp64 || config.fp64) return {DType::kFloat64, DType::kFloat64, DType::kFloat64, DType::kFloat64};
   PlanDTypes dtypes;
@@ -278,6 +313,7 @@ Plan MakePlan(const Config& config, const ModelSpec& model, const PlanInputs& in
   plan.model = model;
   plan.topology = plan_parts::MakeTopology(config, inputs.world_size);
   plan.batch = plan_parts::MakeBatchPlan(config, plan.topology, inputs.sequence_length);
+  CheckCountable(plan);
   plan.dtypes = ResolveDTypes(config, inputs.fp64);
   plan.zero_stage = config.zero_optimization.zero_stage;
   const ZeroConfig& zero = config.zero_optimization;

@@ -255,6 +255,9 @@ TEST_F(PlanCommand, RefusesWhatCannotBeMeant) {
            {"--gpu-memory-gib", "-8"},
            {"--gpu-memory-gib", "1e30"},
            {"--cluster", ""},
+           {"--num_nodes", "1000000000", "--num_gpus", "9000000000"},
+           {"--micro-batch-size", "1000000000000"},
+           {"--seq-length", "1000000000000"},
            {"--cluster", "h200-pair", "--suggest", folder_ / "." / "ds_config.json"},
        }) {
     std::vector<std::string> asks = words;

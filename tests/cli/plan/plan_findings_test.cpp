@@ -90,6 +90,19 @@ TEST_F(PlanFindings, ValuesOfWithAreFoundThere) {
   }
 }
 
+// A figure with some zeros too many is named, before it is computed with.
+TEST_F(PlanFindings, FiguresThatCannotBeCountedAreNamed) {
+  const std::string config = Write(R"({"train_micro_batch_size_per_gpu": 1000000000,
+      "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})");
+  try {
+    Run({config, "--model_name", "gpt-13b", "--seq-length", "2048", "--cluster", "h200-pair", "--num_gpus", "1"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ("PLN032", error.id());
+    ExpectContains(error.what(), "1000000000 (micro) x 1 (accumulation) x 1 (dp) sequences of 2048 tokens");
+  }
+}
+
 // What `train` would choose is planned: it fits where the layout as it is does not, and the table says who chose.
 TEST_F(PlanFindings, FillIsWhatTheRunWillChoose) {
   const std::string config = Write(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 32,

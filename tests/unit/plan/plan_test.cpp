@@ -56,6 +56,24 @@ TEST(Plan, WhatCannotBePlannedSaysWhy) {
   EXPECT_EQ(IdOf(config, model, 2), "PLN006");
 }
 
+// The sanitizers' build of this test finds what overflows before it is refused.
+TEST(Plan, SizesThatCannotBeCountedAreRefused) {
+  const SmallPlan small;
+  const Config config = ConfigOf(small);
+  for (const int64_t micro : {1'000, 1'000'000, 1'000'000'000}) {
+    Config large = config;
+    large.batch = {micro * small.ranks, micro, 1};
+    ModelSpec model = ModelOf(small);
+    EXPECT_EQ(IdOf(large, model, small.ranks), "") << micro;
+    model.max_position_embeddings = 1'000'000'000;
+    EXPECT_EQ(IdOf(large, model, small.ranks, 1'000'000'000), micro < 1'000'000 ? "" : "PLN032") << micro;
+  }
+  ModelSpec model = ModelOf(small);
+  model.num_layers = 30'000;
+  model.hidden_size = model.intermediate_size = 1'000'000'000;
+  EXPECT_EQ(IdOf(config, model, small.ranks), "PLN032");
+}
+
 TEST(Plan, TopologyNumbersTensorParallelNeighboursFirst) {
   Topology topology;
   topology.pp_size = 2;
