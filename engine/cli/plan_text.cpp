@@ -110,7 +110,10 @@ void PrintActivations(const Plan& plan) {
     const auto policy = [&](int unit) { return plan.units[static_cast<size_t>(unit)].recompute; };
     while (last + 1 < plan.head() && policy(last + 1) == policy(first)) ++last;
     text += fmt::format("{}{}", text.empty() ? "" : ", ", kNames[static_cast<size_t>(policy(first))]);
-    if (first > 1 || last + 1 < plan.head()) text += fmt::format(" in layers {} to {}", first - 1, last - 1);
+    const bool all = first == 1 && last + 1 == plan.head();
+    if (!all)
+      text += first == last ? fmt::format(" in layer {}", first - 1)
+                            : fmt::format(" in layers {} to {}", first - 1, last - 1);
     first = last + 1;
   }
   for (int unit = 1; unit < plan.head(); ++unit) {
