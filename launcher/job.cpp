@@ -67,7 +67,8 @@ std::string DeviceName(const DeviceChoice& choice, int64_t rank) {
 }
 
 std::map<std::string, std::string> RankEnvironment(const LaunchOptions& options, const DeviceChoice& choice,
-                                                   int64_t rank, int master_port, const Surroundings& around) {
+                                                   int64_t rank, int master_port, int64_t cores,
+                                                   const Surroundings& around) {
   const std::string number = std::to_string(rank), size = std::to_string(choice.num_ranks);
   std::map<std::string, std::string> environment = {
       {"RANK", number},
@@ -86,9 +87,18 @@ std::map<std::string, std::string> RankEnvironment(const LaunchOptions& options,
   // Decided here, once for all ranks: those that share a GPU cannot use NCCL.
   if (!choice.tokens.empty() && choice.num_ranks > static_cast<int64_t>(choice.tokens.size()))
     environment["TRIREME_OVERSUBSCRIBE"] = "1";
-  if (!around.omp_num_threads)
-    environment["OMP_NUM_THREADS"] = std::to_string(std::max<int64_t>(1, around.num_cores / choice.num_ranks));
+  if (!around.omp_num_threads) environment["OMP_NUM_THREADS"] = std::to_string(std::max<int64_t>(1, cores));
   return environment;
+}
+
+// The cores of each rank, or nothing for each where none are asked for.
+std::vector<Cpus> CoresOfRanks(const LaunchOptions& options, int64_t num_ranks, const Surroundings& around) {
+  if (!options.bind_cores) return std::vector<Cpus>(static_cast<size_t>(num_ranks));
+  if (around.kmp_affinity) {
+    throw Error(ErrorCode::kUsage, "LCH014", "KMP_AFFINITY binds the threads of each rank too, and would undo it",
+                "--bind_cores_to_rank", "unset KMP_AFFINITY, or leave --bind_cores_to_rank out");
+  }
+  return ShareCores(around.cores, options.core_list, static_cast<int>(num_ranks));
 }
 
 bool IsExecutableFile(const fs::path& path) {
@@ -114,6 +124,8 @@ Surroundings FindSurroundings() {
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) around.num_cores = CPU_COUNT(&cores);
   around.num_cores = static_cast<int64_t>(std::min(static_cast<double>(around.num_cores), QuotaCores()));
   around.omp_num_threads = env::Text("OMP_NUM_THREADS").has_value();
+  around.kmp_affinity = env::Text("KMP_AFFINITY").has_value();
+  around.cores = AllowedCores();
   return around;
 }
 
@@ -136,14 +148,19 @@ LocalJob MakeJob(const LaunchOptions& options, const fs::path& program, const st
   job.tail_lines = options.tail_lines;
   job.term_grace_s = options.term_grace_s;
   job.shown_ranks = ShownRanks(options, static_cast<int>(choice.num_ranks));
+  const std::vector<Cpus> cores = CoresOfRanks(options, choice.num_ranks, around);
+  int64_t cores_of_job = around.num_cores;
+  if (options.bind_cores)
+    cores_of_job = options.core_list.empty() ? std::ssize(around.cores) : std::ssize(ParseCoreList(options.core_list));
   for (int64_t rank = 0; rank < choice.num_ranks; ++rank) {
     RankSpec spec;
+    spec.cores = cores[static_cast<size_t>(rank)];
     spec.rank = static_cast<int>(rank);
     spec.device = DeviceName(choice, rank);
     spec.words = {program.string()};
     if (options.pass_local_rank) spec.words.push_back(fmt::format("--local_rank={}", rank));
     spec.words.insert(spec.words.end(), arguments.begin(), arguments.end());
-    spec.environment = RankEnvironment(options, choice, rank, master_port, around);
+    spec.environment = RankEnvironment(options, choice, rank, master_port, cores_of_job / choice.num_ranks, around);
     spec.progress = job.log_dir / fmt::format("{}_rank{}.at", job.stamp, rank);
     job.ranks.push_back(std::move(spec));
   }
@@ -206,6 +223,11 @@ std::string DescribeJob(const LocalJob& job) {
     devices = " on the CPU";
     if (threads != first.environment.end()) devices += ", OMP_NUM_THREADS " + threads->second + " each";
   }
+  if (!first.cores.empty()) {
+    std::vector<std::string> shares;
+    for (const RankSpec& rank : job.ranks) shares.push_back(CoresText(rank.cores));
+    devices += ", cores " + Join(shares, " | ");
+  }
   return fmt::format("world size {} on host {}{}; meeting at {}:{}", job.ranks.size(), job.host, devices,
                      first.environment.at("MASTER_ADDR"), first.environment.at("MASTER_PORT"));
 }
@@ -215,6 +237,7 @@ std::string PrintJob(const LocalJob& job) {
   for (const RankSpec& rank : job.ranks) {
     text += fmt::format("rank {}:", rank.rank);
     for (const auto& [name, value] : rank.environment) text += fmt::format(" {}={}", name, value);
+    if (!rank.cores.empty()) text += " cores=" + CoresText(rank.cores);
     text += "\n  " + Join(rank.words, " ") + "\n";
   }
   return text;

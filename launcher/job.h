@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cores.h"
 #include "launcher/devices.h"
 #include "launcher/options.h"
 
@@ -20,6 +21,7 @@ struct RankSpec {
   int rank = 0;                                    // one node: also the local rank
   std::string device;                              // "GPU 3", "GPU-8932f937", "CPU"
   std::vector<std::string> words;                  // argv, the program first
+  Cpus cores;                                      // that it may run on; empty: all of the launcher's
   std::map<std::string, std::string> environment;  // set on top of the launcher's own
   std::filesystem::path progress;                  // where it notes what it is at (engine/base/progress_note.h)
 };
@@ -41,6 +43,8 @@ struct Surroundings {
   std::string host;              // name of this machine
   int64_t num_cores = 1;         // that this process may use
   bool omp_num_threads = false;  // OMP_NUM_THREADS is set
+  bool kmp_affinity = false;     // KMP_AFFINITY is set
+  std::vector<Cpus> cores = {};  // AllowedCores
 };
 Surroundings FindSurroundings();
 

@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/strings.h"
+#include "launcher/cores.h"
 
 namespace trireme::launcher {
 namespace {
@@ -29,8 +30,6 @@ constexpr std::string_view kSeveralNodes = "it belongs to jobs on several nodes,
 constexpr std::string_view kPython =
     "it belongs to Python programs; start the interpreter as PROGRAM: trireme launch python3 -u train.py";
 constexpr std::string_view kElastic = "this version does not restart or resize a job";
-constexpr std::string_view kBinding =
-    "this version does not bind ranks to cores; set OMP_NUM_THREADS, or start it under taskset or numactl";
 constexpr std::string_view kTuner = "this version has no autotuner";
 constexpr std::string_view kPidFile =
     "this version writes no pid file; the launcher's process id is the one the shell gives ($!)";
@@ -114,6 +113,14 @@ const std::vector<Flag>& Flags() {
       {"cpu", "", "start CPU ranks, which see no GPU", TRIREME_SWITCH(cpu), ""},
       {"oversubscribe", "", "allow more ranks than GPUs: they share them, slowly, for trying layouts",
        TRIREME_SWITCH(oversubscribe), ""},
+      {"bind_cores_to_rank", "", "give each rank cores of its own, as many as the others", TRIREME_SWITCH(bind_cores),
+       ""},
+      {"bind_core_list", "LIST", "the cores to share out: 0,2-5 (default: all that this process may use)",
+       [](LaunchOptions& o, const std::string&, const std::string& v) {
+         ParseCoreList(v);
+         o.core_list = v;
+       },
+       ""},
       {"master_addr", "ADDR", "address at which the ranks meet (default 127.0.0.1)", TRIREME_TEXT(master_addr), ""},
       {"master_port", "PORT",
        "port at which they meet (default 29500, or a free one where that is taken; 0: a free one)",
@@ -150,8 +157,6 @@ const std::vector<Flag>& Flags() {
       {"elastic_training", "", "", nullptr, kElastic},
       {"min_elastic_nodes", "N", "", nullptr, kElastic},
       {"max_elastic_nodes", "N", "", nullptr, kElastic},
-      {"bind_cores_to_rank", "", "", nullptr, kBinding},
-      {"bind_core_list", "LIST", "", nullptr, kBinding},
       {"save_pid", "", "", nullptr, kPidFile},
   };
   return kFlags;
@@ -262,6 +267,10 @@ void CheckOptions(const LaunchOptions& options) {
   }
   if (!options.include.empty() && !options.exclude.empty()) {
     throw Error(ErrorCode::kUsage, "LCH007", "--include and --exclude contradict each other", "", "keep one of them");
+  }
+  if (!options.core_list.empty() && !options.bind_cores) {
+    throw Error(ErrorCode::kUsage, "LCH007", "--bind_core_list has no effect without --bind_cores_to_rank", "",
+                "add --bind_cores_to_rank, or leave the list out");
   }
   const bool filtered = !options.include.empty() || !options.exclude.empty();
   if (filtered && options.num_gpus >= 0) {

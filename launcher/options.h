@@ -18,6 +18,8 @@ struct LaunchOptions {
   std::string include, exclude;  // "localhost:0,1" or "localhost:0-3"
   int64_t num_nodes = -1;
   int64_t num_gpus = -1;                 // ranks on this node; -1: one a device, 1 without devices
+  bool bind_cores = false;               // each rank has cores of its own
+  std::string core_list;                 // of which; "": all that are allowed
   std::string master_addr;               // "": 127.0.0.1
   std::optional<int64_t> master_port;    // unset: 29500, or another where that is taken; 0: any free one
   bool cpu = false;                      // ranks see no GPU

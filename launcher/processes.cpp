@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,6 +61,14 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// The bits of sched_setaffinity; none: as the launcher.
+std::vector<unsigned long> AffinityMask(const Cpus& cores) {
+  constexpr int kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask(cores.empty() ? 0 : static_cast<size_t>(cores.back() / kBits + 1));
+  for (const int cpu : cores) mask[static_cast<size_t>(cpu / kBits)] |= 1UL << (cpu % kBits);
+  return mask;
+}
+
 struct ChildSetup {
   pid_t parent;
   int out, err, report;
@@ -67,7 +76,14 @@ struct ChildSetup {
   char** words;
   char** environment;
   const sigset_t* mask;
+  const std::vector<unsigned long>* cores;
 };
+
+[[noreturn]] void GiveUp(const ChildSetup& setup) {
+  const int error = errno;
+  if (write(setup.report, &error, sizeof(error)) < 0) _exit(126);
+  _exit(127);
+}
 
 // Between fork and exec.
 [[noreturn]] void BecomeRank(const ChildSetup& setup) {
@@ -76,15 +92,16 @@ struct ChildSetup {
   if (getppid() != setup.parent) _exit(137);  // it died before the line above
   for (int signal = 1; signal < NSIG; ++signal) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, setup.mask, nullptr);
+  if (!setup.cores->empty() &&  // fails if these cores went away since they were counted
+      syscall(SYS_sched_setaffinity, 0, setup.cores->size() * sizeof(unsigned long), setup.cores->data()) < 0)
+    GiveUp(setup);
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   dup2(setup.out, STDOUT_FILENO);
   dup2(setup.err, STDERR_FILENO);
   close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   execve(setup.program, setup.words, setup.environment);
-  const int error = errno;
-  if (write(setup.report, &error, sizeof(error)) < 0) _exit(126);
-  _exit(127);
+  GiveUp(setup);
 }
 
 std::optional<int64_t> CounterIn(const std::string& file, std::string_view name) {
@@ -118,6 +135,7 @@ Spawned SpawnRank(const LocalJob& job, const RankSpec& rank, const sigset_t& mas
   Pipe out = MakePipe(), err = MakePipe(), report = MakePipe();
   std::vector<std::string> words = rank.words, environment = FullEnvironment(rank);
   const std::vector<char*> word_pointers = Pointers(words), environment_pointers = Pointers(environment);
+  const std::vector<unsigned long> cores = AffinityMask(rank.cores);
   const ChildSetup setup = {getpid(),
                             out.write.get(),
                             err.write.get(),
@@ -125,7 +143,8 @@ Spawned SpawnRank(const LocalJob& job, const RankSpec& rank, const sigset_t& mas
                             job.program.c_str(),
                             const_cast<char**>(word_pointers.data()),
                             const_cast<char**>(environment_pointers.data()),
-                            &mask};
+                            &mask,
+                            &cores};
   Spawned spawned;
   spawned.pid = fork();
   if (spawned.pid < 0) throw NoResources("cannot start a process");

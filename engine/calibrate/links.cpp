@@ -25,6 +25,9 @@ namespace {
 
 constexpr double kOverlapSeconds = 20e-3;  // of collectives in one sample
 constexpr int64_t kOverlapSamples = 7;
+constexpr double kWorkSeconds = 2e-3;  // of compute between collectives, as between those of a small layer
+constexpr double kLeastShare =
+    0.01;  // what a collective takes at least of a product and itself: noise makes nothing free
 
 // Work of lane dp beside that of the calling thread: another thread on the CPU, another stream on a GPU.
 void Beside(at::Device device, const std::function<void(CommStream)>& side, const std::function<void()>& own) {
@@ -60,8 +63,11 @@ class LinkRun {
         figures_(figures),
         comm_(*watch.world().world),
         ranks_(comm_.size()),
-        buffer_(at::zeros({sizes.link_bytes.back() / 4 / ranks_ * ranks_},
-                          at::TensorOptions().dtype(at::kFloat).device(watch.world().device))) {}
+        on_cpu_(watch.world().device.is_cpu()),
+        buffer_(Zeros({sizes.link_bytes.back() / 4 / ranks_ * ranks_}, at::kFloat)),
+        x_(Zeros({sizes.tokens.back(), sizes.hidden.back()}, on_cpu_ ? at::kFloat : at::kBFloat16)),
+        weight_(Zeros({sizes.hidden.back(), sizes.hidden.back()}, x_.scalar_type())),
+        y_(at::empty_like(x_)) {}
 
   void Run() {
     const double k = ranks_;
@@ -84,6 +90,29 @@ class LinkRun {
   }
 
  private:
+  at::Tensor Zeros(at::IntArrayRef shape, at::ScalarType type) const {
+    return at::zeros(shape, at::TensorOptions().dtype(type).device(watch_.world().device));
+  }
+  void Product() const { kernels::LinearForward(x_, weight_, {}, {}, y_); }
+
+  // What a collective adds to a product before it. Ranks on the CPU take unequal times for equal work, and their
+  // threads sleep while they wait: a collective of a step costs several times what it does in a row of its like.
+  // Neither is so on GPUs, where it is timed alone.
+  Timing AfterWork(const std::function<void()>& collective) const {
+    if (!on_cpu_) return watch_.Time(collective);
+    const int64_t products = std::max<int64_t>(1, std::llround(kWorkSeconds / watch_.Time([&] { Product(); }).seconds));
+    const auto products_first = [&] {
+      for (int64_t i = 0; i < products; ++i) Product();
+    };
+    const Timing work = watch_.Time(products_first);
+    const Timing both = watch_.Time([&] {
+      products_first();
+      collective();
+    });
+    const double added = std::max(both.seconds - work.seconds, kLeastShare * both.seconds);
+    return {added, both.spread * both.seconds / added};
+  }
+
   at::Tensor OwnPart(const at::Tensor& all) const {
     const int64_t part = all.numel() / ranks_;
     return all.narrow(0, comm_.rank() * part, part);
@@ -95,7 +124,7 @@ class LinkRun {
     double spread = 0;
     for (const int64_t bytes : sizes_.link_bytes) {
       const at::Tensor part = buffer_.narrow(0, 0, std::max<int64_t>(bytes / 4 / ranks_, 1) * ranks_);
-      const Timing timing = watch_.Time([&] { operation(part); });
+      const Timing timing = AfterWork([&] { operation(part); });
       points.push_back({wire * static_cast<double>(part.nbytes()), timing.seconds});
       spread = std::max(spread, timing.spread);
     }
@@ -109,10 +138,7 @@ class LinkRun {
   // run the products keep `kept` of their speed: together = reductions + (products - kept * reductions).
   void MeasureOverlap() {
     const at::Device device = watch_.world().device;
-    const int64_t h = sizes_.hidden.back(), rows = sizes_.tokens.back();
-    const auto options = at::TensorOptions().dtype(device.is_cuda() ? at::kBFloat16 : at::kFloat).device(device);
-    const at::Tensor x = at::zeros({rows, h}, options), weight = at::zeros({h, h}, options), y = at::empty_like(x);
-    const auto product = [&] { kernels::LinearForward(x, weight, {}, {}, y); };
+    const auto product = [&] { Product(); };
     const auto reduce = [&](CommStream stream) { comm_.AllReduce(buffer_, ReduceOp::kSum, stream); };
     const double one_product = watch_.Time(product).seconds,
                  one_reduction = watch_.Time([&] { reduce(nullptr); }).seconds;
@@ -130,7 +156,7 @@ class LinkRun {
                  both = watch_.TimeSamples([&] { Beside(device, many_reductions, many_products); }, 1, kOverlapSamples);
     const double kept =
         std::clamp((collectives.seconds + alone.seconds - both.seconds) / collectives.seconds, 0.0, 1.0);
-    if (device.is_cuda()) {
+    if (!on_cpu_) {
       cluster_.device.communication_slowdown = 1 / std::max(kept, 0.1) - 1;
     } else {
       cluster_.overlap = {.data_parallel = kept, .tensor_parallel = kept, .pipeline = kept};
@@ -144,7 +170,8 @@ class LinkRun {
   Figures& figures_;
   Communicator& comm_;
   const int ranks_;
-  const at::Tensor buffer_;
+  const bool on_cpu_;
+  const at::Tensor buffer_, x_, weight_, y_;  // of the collectives; of a product between them
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ JSON
 
 measured() { # NAME RANKS: mean seconds of a step after the first few
   rm -f "$work/$1.jsonl"
-  "$bin/trireme" launch --cpu --num_gpus "$2" --master_port 0 train --deepspeed --deepspeed_config "$work/$1.json" "${model[@]}" \
+  "$bin/trireme" launch --bind_cores_to_rank --cpu --num_gpus "$2" --master_port 0 train --deepspeed --deepspeed_config "$work/$1.json" "${model[@]}" \
     --data-path "$work/tokens" --split 100,0,0 --train-iters "$steps" --eval-interval 0 --log-json "$work/$1.jsonl" >"$work/$1.log" 2>&1
   sed -nE 's/.*"seconds": ?([-0-9.e+]+).*/\1/p' "$work/$1.jsonl" | tail -n "+$((warm + 1))" |
     awk '{s += $1; q += $1 * $1} END {m = s / NR; v = q / NR - m * m; printf "%.6f %.3f", m, (v > 0 ? sqrt(v) : 0) / m}'

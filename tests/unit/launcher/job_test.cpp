@@ -60,6 +60,26 @@ TEST(Job, MoreRanksThanCoresHaveOneThreadEach) {
   EXPECT_EQ(Job({}, {{}, 5, "localhost"}, {"node7", 2, false}).ranks[4].environment.at("OMP_NUM_THREADS"), "1");
 }
 
+TEST(Job, RanksAreBoundToCoresWhereAsked) {
+  const DeviceChoice choice{{}, 2, "localhost"};
+  const Surroundings around{"node7", 8, false, false, {{0, 4}, {1, 5}, {2, 6}, {3, 7}}};
+  EXPECT_TRUE(Job({}, choice, around).ranks[0].cores.empty());
+  const LocalJob bound = Job({"--bind_cores_to_rank"}, choice, around);
+  EXPECT_EQ(bound.ranks[1].cores, (Cpus{2, 3, 6, 7}));
+  EXPECT_EQ(bound.ranks[1].environment.at("OMP_NUM_THREADS"), "2");  // a thread a core, not a hardware thread
+  EXPECT_EQ(DescribeJob(bound),
+            "world size 2 on host node7 on the CPU, OMP_NUM_THREADS 2 each, cores 0-1,4-5 | 2-3,6-7; meeting at "
+            "127.0.0.1:29503");
+  const LocalJob listed = Job({"--bind_cores_to_rank", "--bind_core_list", "0-2,4-6"}, choice, around);
+  EXPECT_EQ(listed.ranks[1].cores, (Cpus{4, 5, 6}));
+  EXPECT_EQ(listed.ranks[1].environment.at("OMP_NUM_THREADS"), "3");
+  EXPECT_THROW(Job({"--bind_core_list", "0-1"}, choice, around), Error);  // DeepSpeed takes it in silence, to no effect
+  EXPECT_THROW(Job({"--bind_cores_to_rank"}, choice, {"node7", 8, false, /*kmp_affinity=*/true, {{0}, {1}}}), Error);
+  const LocalJob crowd = Job({"--bind_cores_to_rank"}, {{}, 5, "localhost"}, around);
+  EXPECT_EQ(crowd.ranks[4].cores, crowd.ranks[0].cores);
+  EXPECT_EQ(crowd.ranks[4].environment.at("OMP_NUM_THREADS"), "1");
+}
+
 TEST(Job, RanksThatShareGpusAreTold) {
   const LocalJob shared = Job({"--oversubscribe"}, {{"0", "1"}, 3, "localhost"}, {"node7", 8, false});
   for (const RankSpec& rank : shared.ranks) EXPECT_EQ(rank.environment.at("TRIREME_OVERSUBSCRIBE"), "1");

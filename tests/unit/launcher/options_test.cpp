@@ -80,9 +80,8 @@ TEST(LaunchOptions, FlagsOfSeveralNodesAndOfPythonAreRefusedByName) {
   EXPECT_TRUE(ErrorOf({"--num_nodes", "2", "prog"})
                   .starts_with("LCH006 --num_nodes: 2 nodes asked, this version starts the ranks of one machine"));
   EXPECT_EQ(ErrorOf({"--num_nodes", "1", "prog"}), "");
-  for (const char* flag :
-       {"--force_multi", "--launcher_args", "--module", "--venv_script", "--autotuning", "--elastic_training",
-        "--min_elastic_nodes", "--bind_cores_to_rank", "--bind_core_list", "--save_pid"}) {
+  for (const char* flag : {"--force_multi", "--launcher_args", "--module", "--venv_script", "--autotuning",
+                           "--elastic_training", "--min_elastic_nodes", "--save_pid"}) {
     EXPECT_TRUE(ErrorOf({flag, "prog"}).starts_with(std::string("LCH005 ") + flag)) << flag;
   }
   EXPECT_TRUE(ErrorOf({"--node_rank", "1", "prog"}).starts_with("LCH005 --node_rank"));

@@ -1,0 +1,68 @@
+#include "launcher/cores.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "engine/base/error.h"
+
+namespace trireme::launcher {
+namespace {
+
+std::string IdOf(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.id();
+  }
+  return "";
+}
+
+const std::vector<Cpus> kFour = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};  // two hardware threads a core
+
+TEST(Cores, ListsAsDeepSpeedReadsThem) {
+  EXPECT_EQ(ParseCoreList("0,2-4,9"), (Cpus{0, 2, 3, 4, 9}));
+  EXPECT_EQ(ParseCoreList("7"), Cpus{7});
+  for (const char* text : {"8,2-6", "0,2-6,5-9", "1,6-2", "", "a", "1-", "-1", "1, 2", "1,,2", "1-2-3", "99999"}) {
+    EXPECT_EQ(IdOf([&] { ParseCoreList(text); }), "LCH003") << text;
+  }
+}
+
+TEST(Cores, EachRankHasWholeCoresAndAsManyAsTheOthers) {
+  EXPECT_EQ(ShareCores(kFour, "", 2), (std::vector<Cpus>{{0, 1, 4, 5}, {2, 3, 6, 7}}));
+  EXPECT_EQ(ShareCores(kFour, "", 3), (std::vector<Cpus>{{0, 4}, {1, 5}, {2, 6}}));
+  EXPECT_EQ(ShareCores(kFour, "0-1,6-7", 2), (std::vector<Cpus>{{0, 1}, {6, 7}}));
+  EXPECT_EQ(ShareCores(kFour, "0-1", 3), (std::vector<Cpus>{{0}, {1}, {0}}));  // in turn
+  EXPECT_EQ(IdOf([] { ShareCores(kFour, "0,8", 1); }), "LCH013");
+}
+
+TEST(Cores, Text) {
+  EXPECT_EQ(CoresText({0, 1, 2, 5, 8, 9}), "0-2,5,8-9");
+  EXPECT_EQ(CoresText({}), "");
+}
+
+TEST(Cores, HardwareThreadsOfACoreStayTogether) {
+  const std::vector<Cpus> single = AllowedCores("/nowhere");  // without topology each CPU is a core
+  ASSERT_FALSE(single.empty());
+  for (const Cpus& core : single) EXPECT_EQ(core.size(), 1U);
+  if (single.size() < 2) return;
+  std::string name = (std::filesystem::temp_directory_path() / "trireme-cores-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path root = name;
+  const int first = single[0][0], second = single[1][0];
+  for (const int cpu : {first, second}) {
+    const auto folder = root / ("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology");
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "thread_siblings_list") << first << "," << second << "\n";
+  }
+  const std::vector<Cpus> paired = AllowedCores(root);
+  EXPECT_EQ(paired.size(), single.size() - 1);
+  EXPECT_EQ(paired[0], (Cpus{first, second}));
+  std::filesystem::remove_all(root);
+}
+
+}  // namespace
+}  // namespace trireme::launcher
