@@ -88,6 +88,10 @@ Cpus ParseCoreList(std::string_view text) {
 }
 
 std::vector<Cpus> ShareCores(const std::vector<Cpus>& allowed, const std::string& list, int ranks) {
+  if (allowed.empty()) {
+    throw Error(ErrorCode::kUsage, "LCH013", "the system does not say which cores this process may use",
+                "--bind_cores_to_rank", "leave the flag out");
+  }
   const std::vector<Cpus> cores = list.empty() ? allowed : Listed(allowed, list);
   const size_t each = std::max<size_t>(1, cores.size() / static_cast<size_t>(ranks));
   std::vector<Cpus> shares(static_cast<size_t>(ranks));

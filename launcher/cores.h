@@ -10,7 +10,8 @@ namespace trireme::launcher {
 
 using Cpus = std::vector<int>;  // as the system numbers them, ascending
 
-// What this process may use, one entry a physical core: hardware threads of a core belong to one rank.
+// What this process may use, one entry a physical core: hardware threads of a core belong to one rank. None where the
+// system does not say.
 std::vector<Cpus> AllowedCores(const std::filesystem::path& root = "/");
 
 // "0,2-4": ascending, without blanks. Throws Error{kUsage, LCH003}.
@@ -18,7 +19,8 @@ Cpus ParseCoreList(std::string_view text);
 
 // The cores of each rank: consecutive ones, the same number for all; what is left over stays idle. More ranks than
 // cores (which DeepSpeed refuses) take turns: ranks 0 and 2 share the first of two. A list instead of `allowed` counts
-// each CPU as a core. Throws Error{kUsage, LCH013} if the list has CPUs that this process may not use.
+// each CPU as a core. Throws Error{kUsage, LCH013} if the list has CPUs that this process may not use, or `allowed`
+// none.
 std::vector<Cpus> ShareCores(const std::vector<Cpus>& allowed, const std::string& list, int ranks);
 
 std::string CoresText(const Cpus& cpus);  // "0-3,8"

@@ -150,8 +150,11 @@ LocalJob MakeJob(const LaunchOptions& options, const fs::path& program, const st
   job.shown_ranks = ShownRanks(options, static_cast<int>(choice.num_ranks));
   const std::vector<Cpus> cores = CoresOfRanks(options, choice.num_ranks, around);
   int64_t cores_of_job = around.num_cores;
-  if (options.bind_cores)
-    cores_of_job = options.core_list.empty() ? std::ssize(around.cores) : std::ssize(ParseCoreList(options.core_list));
+  if (options.bind_cores) {
+    const std::string& list = options.core_list;
+    const int64_t bound = list.empty() ? std::ssize(around.cores) : std::ssize(ParseCoreList(list));
+    cores_of_job = std::min(cores_of_job, bound);  // a quota may leave fewer than are bound
+  }
   for (int64_t rank = 0; rank < choice.num_ranks; ++rank) {
     RankSpec spec;
     spec.cores = cores[static_cast<size_t>(rank)];

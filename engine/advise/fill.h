@@ -21,8 +21,8 @@ enum class MemoryScope : uint8_t {
 int64_t BytesIn(const MemoryAccount& account, MemoryScope scope);
 const MemoryAccount& FullestRank(const Plan& plan, MemoryScope scope);
 
-// Of a host's memory, what the system and the program itself take. A plan above kTightShare of what a rank may take is
-// called tight, and one that is to fit stays below.
+// Of the share of the host's memory that a rank on the CPU has, what the system and the program itself take. A plan
+// above kTightShare of what a rank may take is called tight, and one that is to fit stays below.
 constexpr double kReservedBytes = 1e9;
 constexpr double kTightShare = 0.95;
 int64_t MemoryLimit(double bytes, MemoryScope scope, double share = kTightShare);  // share 1: tight ones too

@@ -22,6 +22,7 @@ namespace trireme::cli {
 namespace {
 
 constexpr size_t kChangesShown = 2, kLayoutsShown = 5;
+
 struct Asked {
   const PlanOptions& options;
   const Planned& planned;

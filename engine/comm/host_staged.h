@@ -1,7 +1,7 @@
 // Communication of ranks that share a GPU, which NCCL refuses: each operation copies its input to pinned host memory on
 // the caller's stream, another back end carries it from there, and the result is copied back on the same stream.
-//   auto dp = MakeHostStagedCommunicator(MakeGlooCommunicator(store, ranks, rank, "dp0"),
-//   MakeCudaStagingDevice(GpuSharers::kProcesses));
+//   auto device = MakeCudaStagingDevice(GpuSharers::kProcesses);
+//   auto dp = MakeHostStagedCommunicator(MakeGlooCommunicator(store, ranks, rank, "dp0"), std::move(device));
 //
 // Ordered by streams: a call enqueues and returns. Behind its copy down stands a signal, which a thread of the
 // communicator waits for; that thread runs the operation on the host and then raises a flag in pinned memory, for which

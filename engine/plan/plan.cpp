@@ -81,7 +81,7 @@ void CheckModel(const ModelSpec& model, int64_t sequence_length) {
   }
 }
 
-// Bytes are counted in 64 bits: 2^63, of which no rank needs a quarter where a step of all ranks does not.
+// A quarter of the 2^63 bytes that are counted: the rest is for what the estimates below leave out.
 constexpr double kMostBytes = 2.3e18;
 
 // Estimates from above what a step of all ranks holds and sends, before anything is counted exactly.

@@ -75,6 +75,8 @@ TEST(Job, RanksAreBoundToCoresWhereAsked) {
   EXPECT_EQ(listed.ranks[1].environment.at("OMP_NUM_THREADS"), "3");
   EXPECT_THROW(Job({"--bind_core_list", "0-1"}, choice, around), Error);  // DeepSpeed takes it in silence, to no effect
   EXPECT_THROW(Job({"--bind_cores_to_rank"}, choice, {"node7", 8, false, /*kmp_affinity=*/true, {{0}, {1}}}), Error);
+  const LocalJob with_quota = Job({"--bind_cores_to_rank"}, choice, {"node7", 2, false, false, around.cores});
+  EXPECT_EQ(with_quota.ranks[1].environment.at("OMP_NUM_THREADS"), "1");
   const LocalJob crowd = Job({"--bind_cores_to_rank"}, {{}, 5, "localhost"}, around);
   EXPECT_EQ(crowd.ranks[4].cores, crowd.ranks[0].cores);
   EXPECT_EQ(crowd.ranks[4].environment.at("OMP_NUM_THREADS"), "1");
