@@ -210,7 +210,21 @@ void SetZero(JsonValue& root, const Config& from, const Config& to) {
   SetOffload(root, from, to);
 }
 
-void SetOwn(JsonValue& root, const Config& from, const Config& to) {
+// What is no default, and what the text has: `from` may be another layout than the text's.
+void SetPipeline(JsonValue& own, const PipelineParallelConfig& to) {
+  static constexpr std::string_view kNames[] = {"gpipe", "1f1b", "zero-bubble"};
+  static const PipelineParallelConfig defaults;
+  const auto set = [&](std::string_view key, bool is_default, JsonValue value) {
+    JsonMember* section = Find(own, "pipeline");
+    const bool has = section != nullptr && Find(section->value, key) != nullptr;
+    if (has || !is_default) Set(Object(own, "pipeline"), key, std::move(value));
+  };
+  set("virtual_stages", to.virtual_stages == defaults.virtual_stages, Number(to.virtual_stages));
+  set("schedule", to.schedule == defaults.schedule, Text(kNames[static_cast<size_t>(to.schedule)]));
+  set("partition", to.partition == defaults.partition, Text(to.partition));
+}
+
+void SetOwn(JsonValue& root, const Config& to) {
   Displace(root, "trireme.recompute");
   JsonValue own = Find(root, "trireme") != nullptr ? Object(root, "trireme") : JsonValue{};
   own.kind = Kind::kObject;
@@ -221,15 +235,7 @@ void SetOwn(JsonValue& root, const Config& from, const Config& to) {
   }
   const bool split = to.tensor_parallel.sequence_parallel;
   if (split || Find(own, "sequence_parallel") != nullptr) Set(own, "sequence_parallel", Boolean(split));
-  const PipelineParallelConfig &before = from.pipeline_parallel, &after = to.pipeline_parallel;
-  if (before.virtual_stages != after.virtual_stages) {
-    Set(Object(own, "pipeline"), "virtual_stages", Number(after.virtual_stages));
-  }
-  if (before.schedule != after.schedule) {
-    static constexpr std::string_view kNames[] = {"gpipe", "1f1b", "zero-bubble"};
-    Set(Object(own, "pipeline"), "schedule", Text(kNames[static_cast<size_t>(after.schedule)]));
-  }
-  if (before.partition != after.partition) Set(Object(own, "pipeline"), "partition", Text(after.partition));
+  SetPipeline(own, to.pipeline_parallel);
   Drop(own, {"fill"});  // it would choose again
   if (own.members.empty()) {
     Drop(root, {"trireme"});
@@ -351,7 +357,7 @@ std::string WithLayoutKeys(std::string_view text, const std::string& name, const
   SetBatch(*root, to);
   SetSizes(*root, to);
   SetZero(*root, from, to);
-  SetOwn(*root, from, to);
+  SetOwn(*root, to);
   std::string out;
   Write(*root, 0, out);
   return out + "\n";

@@ -11,11 +11,12 @@
 
 namespace trireme {
 
-// JSON, indented by two. `from` is what `text` parses to, without errors. Of `to` the layout is written: micro-batch
-// size and accumulation, sizes of tensor and pipeline parallelism, the ZeRO stage, what is offloaded, the prefetch size
-// of stage 3, recomputation and sequence parallelism. Numbers are written where `text` had "auto" or nothing, so that
-// no flag has to fill them; other names of these keys go. Everything else, train_batch_size included, stays as the user
-// wrote it, in its order; comments go.
+// JSON, indented by two. `from` is what `text` parses to, without errors, in its own layout or in one that stands in
+// for it. Of `to` the layout is written: micro-batch size and accumulation, sizes of tensor and pipeline parallelism,
+// stages of a rank, schedule and cut of the pipeline, the ZeRO stage, what is offloaded, the prefetch size of stage 3,
+// recomputation and sequence parallelism. Numbers are written where `text` had "auto" or nothing, so that no flag has
+// to fill them; other names of these keys go. Everything else, train_batch_size included, stays as the user wrote it,
+// in its order; comments go.
 std::string WithLayoutKeys(std::string_view text, const std::string& name, const Config& from, const Config& to);
 
 // Sets keys of a config's root object to other values: "zero_optimization.stage=2", "trireme.recompute=cheap"; values

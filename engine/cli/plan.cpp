@@ -35,6 +35,8 @@ Planned InPlaceOfRefused(const PlanOptions& options, const Planned& stand_in, co
     of_suggested.fill = WithoutLayout(options.fill);
     shown = PlanRequested(of_suggested);
     shown.refused = stand_in.refused;
+  } else {
+    PrintNotices(options, shown);
   }
   const Topology& t = shown.plan.topology;
   shown.warnings.insert(

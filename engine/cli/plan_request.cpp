@@ -124,7 +124,7 @@ int64_t WorldSize(int64_t nodes, int64_t ranks_per_node) {
   return nodes * ranks_per_node;
 }
 
-// The machine, the model and the layout's plan; what the config gives to say is printed.
+// The machine, the model and the layout's plan; what the config gives to say is printed, but of one that is refused.
 Planned Begin(const PlanOptions& options) {
   Planned planned;
   if (!options.cluster.empty()) planned.cluster = FindCluster(options.cluster);
@@ -146,16 +146,20 @@ Planned Begin(const PlanOptions& options) {
       });
   planned.notices = of_model.problems();
   planned.notices.insert(planned.notices.end(), requested.notices.begin(), requested.notices.end());
-  for (const Problem& problem : planned.notices) {
-    if (!options.quiet && requested.refused.empty()) fmt::print(stderr, "{}\n", Render(problem));
-  }
   planned.refused = std::move(requested.refused);
+  if (planned.refused.empty()) PrintNotices(options, planned);
   planned.written = planned.config = std::move(requested.config);
   AccountMemory(planned.plan);
   return planned;
 }
 
 }  // namespace
+
+void PrintNotices(const PlanOptions& options, const Planned& planned) {
+  for (const Problem& problem : planned.notices) {
+    if (!options.quiet) fmt::print(stderr, "{}\n", Render(problem));
+  }
+}
 
 Planned PlanRequested(const PlanOptions& options) {
   Planned planned = Begin(options);

@@ -51,7 +51,11 @@ struct Planned {
   std::optional<Plan> stage_1;           // the same at ZeRO 1, where the plan has a pipeline and a higher stage
 };
 
+// Prints the notices, but those of a stand-in: the caller may show another config in its place.
 Planned PlanRequested(const PlanOptions& options);
+
+// To standard error, unless it is to be quiet.
+void PrintNotices(const PlanOptions& options, const Planned& planned);
 
 struct Verdict {
   bool fits = true, tight = false;

@@ -15,7 +15,26 @@ namespace {
 using testing::At;
 using testing::ExpectContains;
 
-class PlanFindings : public testing::PlanCommand {};
+class PlanFindings : public testing::PlanCommand {
+ protected:
+  // The layout of a plan is the first that --suggest lists.
+  static void ExpectIsFirst(const JsonValue& answer, const JsonValue& plan) {
+    const std::vector<JsonValue>& layouts = At(answer, {"suggested", "layouts"}).elements;
+    ASSERT_FALSE(layouts.empty());
+    const JsonValue& first = layouts.front();
+    for (const char* size : {"tensor", "pipeline", "data"}) {
+      EXPECT_EQ(At(first, {size}).integer, At(plan, {"ranks", size}).integer) << size;
+    }
+    for (const char* size : {"micro_batch_size", "micro_batches"}) {
+      EXPECT_EQ(At(first, {size}).integer, At(plan, {"batch", size}).integer) << size;
+    }
+    EXPECT_EQ(At(first, {"zero_stage"}).integer, At(plan, {"zero_stage", "configured"}).integer);
+    EXPECT_EQ(At(first, {"virtual_stages"}).text,
+              At(plan, {"config", "trireme.pipeline.virtual_stages", "value"}).text);
+    EXPECT_EQ(At(first, {"needed_bytes"}).integer, At(plan, {"verdict", "needed_bytes"}).integer);
+    EXPECT_EQ(At(first, {"step_seconds"}).number, At(plan, {"prediction", "step_seconds"}).number);
+  }
+};
 
 // What the warning says of groups inside a node is what the plan of that layout has.
 TEST_F(PlanFindings, GroupsAcrossNodesAreHeldAgainstThoseInsideANode) {
@@ -138,7 +157,11 @@ TEST_F(PlanFindings, SuggestLooksPastALayoutThatCannotBe) {
   };
   const std::string rest = R"("bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}})";
   for (const char* layout : {R"("train_micro_batch_size_per_gpu": 1)", R"("tensor_parallel": {"tp_size": 8})",
-                             R"("pipeline_parallel": {"pp_size": 3})"}) {
+                             R"("pipeline_parallel": {"pp_size": 3})",
+                             R"("tensor_parallel": {"tp_size": 3}, "pipeline_parallel": {"pp_size": 2},
+                                "trireme": {"pipeline": {"virtual_stages": 2, "schedule": "1f1b"}})",
+                             R"("tensor_parallel": {"tp_size": 3}, "pipeline_parallel": {"pp_size": 5},
+                                "trireme": {"pipeline": {"schedule": "zero-bubble", "partition": "layers:0,2,4,6,8"}})"}) {
     std::filesystem::remove(best);
     const std::vector<std::string> asked = words("{\"train_batch_size\": 24, " + rest + ", " + layout + "}");
     EXPECT_THROW(Run({asked.begin(), asked.end() - 2}), Error) << layout;
@@ -152,6 +175,7 @@ TEST_F(PlanFindings, SuggestLooksPastALayoutThatCannotBe) {
     EXPECT_EQ(code_, 0);
     EXPECT_EQ(24, At(json, {"batch", "train_batch_size"}).integer);
     EXPECT_TRUE(At(json, {"verdict", "fits"}).boolean);
+    ExpectIsFirst(RunJson(asked), json);
   }
   // Nothing says what the batch is, or something else is wrong too.
   const auto id_of = [&](const std::string& text) {
@@ -164,6 +188,30 @@ TEST_F(PlanFindings, SuggestLooksPastALayoutThatCannotBe) {
   };
   EXPECT_EQ("CFG023", id_of(R"({"train_micro_batch_size_per_gpu": 2, "tensor_parallel": {"tp_size": 3}})"));
   EXPECT_EQ("CFG020", id_of(R"({"train_batch_size": 24, "bf16": {"enabled": "no bool"}})"));
+}
+
+// Then what stands in for it is shown, with what the file gives to say; nobody typed the stand-in's sizes.
+TEST_F(PlanFindings, ALayoutThatCannotBeIsShownByAStandInWhereNothingIsSuggested) {
+  const std::string config = Write(R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 1,
+      "tensor_parallel": {"tp_size": 3}, "trireme": {"pipeline": {"virtual_stages": 2}},
+      "bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})");
+  const std::vector<std::string> words = {
+      config, "--model_name", "gpt-125m", "--cluster", "a100-nvswitch-hdr",   "--num_nodes",
+      "2",    "--num_gpus",   "8",        "--suggest", folder_ / "best.json", "--gpu-memory-gib",
+      "0.1",  "--resolved"};
+  const JsonValue json = RunJson(words);
+  EXPECT_EQ(code_, 1);
+  EXPECT_TRUE(At(json, {"suggested", "layouts"}).elements.empty());
+  EXPECT_FALSE(At(json, {"notices"}).elements.empty());
+  for (const JsonValue& notice : At(json, {"notices"}).elements) {
+    ExpectContains(errors_, At(notice, {"id"}).text);
+    ExpectContains(errors_, At(notice, {"what"}).text);
+  }
+  for (const char* key : {"tensor_parallel.tp_size", "pipeline_parallel.pp_size", "trireme.sequence_parallel",
+                          "trireme.pipeline.virtual_stages", "trireme.pipeline.schedule"}) {
+    EXPECT_EQ("derived: stands in for a layout that cannot be", At(json, {"config", key, "source"}).text) << key;
+  }
+  EXPECT_EQ(errors_.find("--with"), std::string::npos) << errors_;
 }
 
 }  // namespace

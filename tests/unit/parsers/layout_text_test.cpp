@@ -174,6 +174,18 @@ TEST(LayoutText, FillGivesWayToALayout) {
   }
 }
 
+// What the text says of its pipeline, and another layout does not, is not left there: `from` may stand in for it.
+TEST(LayoutText, ThePipelineOfTheTextGivesWay) {
+  const std::string text = R"({"train_batch_size": 64, "pipeline_parallel": {"pp_size": 2}, "trireme": {"pipeline":
+      {"virtual_stages": 2, "schedule": "zero-bubble", "partition": "layers:0,1,2,3"}}})";
+  const ParseResult stand_in = Parse(R"({"train_batch_size": 64})", 8);
+  for (const Config& to : {stand_in.config, OtherLayouts(stand_in.config)[2]}) {
+    const ParseResult again = Parse(WithLayoutKeys(text, "ds.json", stand_in.config, to), 8);
+    EXPECT_FALSE(again.diagnostics.HasErrors()) << again.diagnostics.Render();
+    ExpectLayout(to, again.config);
+  }
+}
+
 TEST(LayoutText, WhatIsNotThereIsNotAdded) {
   const std::string text = R"({"train_batch_size": 8})";
   Config to = Parse(text, 8).config;
