@@ -39,9 +39,13 @@ std::string ShortSourceOf(const Config& config, std::string_view key, const std:
 // Ranks = dp x tp x pp. False if that has no whole solution.
 bool CheckWorld(SectionReader& root, const Grid& grid, Config& config) {
   const int64_t model_parallel = grid.model_parallel();
+  const bool by_stages = grid.pp > 1 && config.world_size % grid.tp == 0;
   if (config.world_size < 1 || config.world_size % model_parallel != 0) {
     root.diagnostics().Error(
-        "CFG023", root.Here(), grid.sp > 1 ? "sequence_parallel_size" : "tensor_parallel.tp_size",
+        "CFG023", root.Here(),
+        grid.sp > 1 ? "sequence_parallel_size"
+        : by_stages ? "pipeline_parallel.pp_size"
+                    : "tensor_parallel.tp_size",
         fmt::format("{} cannot be cut into {} = {}", Counted(config.world_size, "rank"), grid.Text(), model_parallel),
         fmt::format("run {} ranks, or change {}",
                     std::max<int64_t>(1, config.world_size / model_parallel + 1) * model_parallel,
@@ -300,12 +304,16 @@ void ReadSections(SectionReader& root, const TrainFlags& flags, int64_t hidden_s
   root.RejectUnread(KnownTopLevelKeys());
 }
 
-// A rule may have found the value by way of its section, or of another key's name.
-void TellWhoSet(const std::string& key, ParseResult& result) {
+// What --with set under `spelling`, another name of `key` perhaps. A rule may have found the value by way of its
+// section, or of another key's name.
+void TellWhoSet(std::string_view key, std::string_view spelling, ParseResult& result) {
   const Position set = PositionIn("", kSetByWith, 0);
-  result.diagnostics.Relocate(key, set);
   const auto row = std::ranges::find(result.config.origins, key, &Origin::key);
-  if (row != result.config.origins.end() && row->source.starts_with(kKeySource)) row->source = set.file;
+  if (row != result.config.origins.end() && row->source.starts_with(kKeySource)) {
+    if (key != spelling && row->source.substr(kKeySource.size()) != spelling) return;  // a third name has said it
+    row->source = set.file;
+  }
+  result.diagnostics.Relocate(key, set);
 }
 
 }  // namespace
@@ -354,7 +362,13 @@ ParseResult ParseRecording(std::string_view text, const std::string& name, const
     SectionReader root(context, &*json, "", SectionKind::kLoose);
     ReadSections(root, flags, hidden_size, result.config);
   }
-  for (const std::string& assignment : with) TellWhoSet(assignment.substr(0, assignment.find('=')), result);
+  for (const std::string& assignment : with) {
+    const std::string key = assignment.substr(0, assignment.find('='));
+    TellWhoSet(key, key, result);
+  }
+  if (json) {
+    for (const OtherSpelling& other : OtherSpellingsSet(*json)) TellWhoSet(other.key, other.spelling, result);
+  }
   if (flags.strict) result.diagnostics.WarningsAreErrors();
   result.diagnostics.SortByPosition();
   return result;

@@ -116,10 +116,11 @@ void DropIfEmpty(JsonValue& root, std::string_view path) {
 // What stands in a key's way: its other spellings (sections/ read them), and what says something else about the same.
 struct Displaced {
   std::string_view key, by;
+  bool is_spelling = true;
 };
 constexpr Displaced kDisplaced[] = {
-    {"data_parallel_size", "tensor_parallel.tp_size"},
-    {"data_parallel_size", "pipeline_parallel.pp_size"},
+    {"data_parallel_size", "tensor_parallel.tp_size", false},
+    {"data_parallel_size", "pipeline_parallel.pp_size", false},
     {"model_parallel_size", "tensor_parallel.tp_size"},
     {"model-parallel-size", "tensor_parallel.tp_size"},
     {"tensor_parallel.autotp_size", "tensor_parallel.tp_size"},
@@ -129,8 +130,8 @@ constexpr Displaced kDisplaced[] = {
     {"pipe-parallel-size", "pipeline_parallel.pp_size"},
     {"pipeline.stages", "pipeline_parallel.pp_size"},
     {"pipeline_parallel.stages", "pipeline_parallel.pp_size"},
-    {"pipeline.activation_checkpoint_interval", "trireme.recompute"},
-    {"activation_checkpointing.number_checkpoints", "trireme.recompute"},
+    {"pipeline.activation_checkpoint_interval", "trireme.recompute", false},
+    {"activation_checkpointing.number_checkpoints", "trireme.recompute", false},
     {"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"},
     {"zero_optimization.cpu_offload_params", "zero_optimization.offload_param"},
     {"zero_optimization.cpu_offload_param", "zero_optimization.offload_param"},
@@ -338,6 +339,20 @@ void SetKeys(JsonValue& root, std::span<const std::string> assignments) {
     MarkAsSet(value);
     SetPath(root, std::string_view(assignment).substr(0, equals), std::move(value));
   }
+}
+
+std::vector<OtherSpelling> OtherSpellingsSet(JsonValue& root) {
+  const auto find = [&](std::string_view path) {
+    const auto [object, key] = Place(root, path, /*make=*/false);
+    return object == nullptr ? nullptr : Find(*object, key);
+  };
+  std::vector<OtherSpelling> spellings;
+  for (const Displaced& displaced : kDisplaced) {
+    const JsonMember* member = displaced.is_spelling ? find(displaced.key) : nullptr;
+    const bool set = member != nullptr && member->line == kSetByWith && find(displaced.by) == nullptr;
+    if (set) spellings.push_back({displaced.by, displaced.key});
+  }
+  return spellings;
 }
 
 std::string WithKeys(std::string_view text, const std::string& name, std::span<const std::string> assignments) {

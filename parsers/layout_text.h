@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "parsers/config.h"
 #include "parsers/json_tree.h"
@@ -23,6 +24,12 @@ std::string WithLayoutKeys(std::string_view text, const std::string& name, const
 // as a config file writes them. Other names of a key, and what says something else about the same, go. Throws
 // Error{kUsage, USE002} for what is no assignment, USE004 for what is set twice.
 void SetKeys(JsonValue& root, std::span<const std::string> assignments);
+
+// A key that SetKeys set under another of its names, and that stands nowhere under its own.
+struct OtherSpelling {
+  std::string_view key, spelling;  // "tensor_parallel.tp_size", "tensor_parallel.autotp_size"
+};
+std::vector<OtherSpelling> OtherSpellingsSet(JsonValue& root);
 
 // The same on a text; one that is no object is returned as it is.
 std::string WithKeys(std::string_view text, const std::string& name, std::span<const std::string> assignments);

@@ -294,6 +294,39 @@ TEST(Config, ParallelSizesInEveryDialect) {
   EXPECT_EQ(Keys{"CFG006 tensor_parallel.tp_size"}, ErrorKeys(tp(R"("tensor_parallel":{"tp_size":0})")));
 }
 
+// A rule goes by the key's own name; whoever set another of its names finds the problem where that was set.
+TEST(Config, WhatWithSetUnderAnotherNameIsFoundThere) {
+  const auto positions = [](const std::string& keys, const std::string& with, const std::string& id) {
+    const ParseResult result = ParseConfigText("{\"train_batch_size\": 8, " + keys + "}", "ds.json", testing::WithLr(),
+                                               8, 0, std::vector<std::string>{with});
+    std::string found;
+    for (const Problem& problem : Errors(result)) {
+      if (problem.id == id) found += problem.key + " at " + problem.position.file + ";";
+    }
+    return found;
+  };
+  for (const char* with :
+       {"tensor_parallel.tp_size=3", "tensor_parallel.autotp_size=3", "model_parallel_size=3", "model-parallel-size=3",
+        "tensor_parallel.tp.tp_size=3", R"(tensor_parallel={"autotp_size": 3})"}) {
+    EXPECT_EQ("tensor_parallel.tp_size at --with;", positions(R"("bf16": {})", with, "CFG023")) << with;
+  }
+  for (const char* with : {"pipeline_parallel.pp_size=3", "pipeline_parallel.stages=3", "pipe_parallel_size=3",
+                           R"(pipeline={"stages": 3})"}) {
+    EXPECT_EQ("pipeline_parallel.pp_size at --with;", positions(R"("tensor_parallel": {"tp_size": 2})", with, "CFG023"))
+        << with;
+  }
+  EXPECT_EQ("zero_optimization.offload_optimizer at --with;",
+            positions(R"("zero_optimization": {"stage": 1}, "optimizer": {"type": "Lamb"})",
+                      "zero_optimization.cpu_offload=true", "CFG058"));
+  // Where the file says it, it is the file's.
+  EXPECT_EQ("tensor_parallel.tp_size at ds.json;",
+            positions(R"("tensor_parallel": {"tp_size": 3})", "model_parallel_size=3", "CFG023"));
+  EXPECT_EQ("pipeline_parallel.pp_size at ds.json;",
+            positions(R"("pipeline": {"stages": 3})", "pipe_parallel_size=3", "CFG023"));
+  EXPECT_EQ("tensor_parallel.tp_size at ds.json;",
+            positions(R"("model_parallel_size": 3)", "data_parallel_size=2", "CFG023"));
+}
+
 TEST(Config, CFG_21_PipelineWithHighStagesIsAllowedAndItsCostShown) {
   const ParseResult r =
       Parse(R"({"train_batch_size":4,"zero_optimization":{"stage":2},"pipeline_parallel":{"pp_size":2}})", 2);
