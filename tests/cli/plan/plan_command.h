@@ -1,6 +1,7 @@
 // `plan` as tests call it: in their own process, on a config of their own.
 #pragma once
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,7 +19,8 @@ class PlanCommand : public ::testing::Test {
  protected:
   void SetUp() override {
     const ::testing::TestInfo* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / (std::string("trireme_plan_") + info->name());
+    const std::string own = std::string("trireme_plan_") + info->name() + "_" + std::to_string(::getpid());
+    folder_ = std::filesystem::temp_directory_path() / own;
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
