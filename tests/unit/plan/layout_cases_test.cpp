@@ -124,5 +124,63 @@ TEST(LayoutNotes, TensorParallelGroupsThatSpanNodesHaveTheirPrice) {
   EXPECT_NE(described.find("inside a node at 44 GB/s in 0.167 s"), std::string::npos) << described;
 }
 
+// "... fix: set tensor_parallel.tp_size to 2 and ...": the number of a key; `otherwise` where it is not named.
+int64_t Named(const std::string& note, const std::string& key, int64_t otherwise) {
+  const size_t fix = note.find("fix: set "), at = note.find(key + " to ", fix);
+  return at == std::string::npos ? otherwise : std::stoll(note.substr(at + key.size() + 4));
+}
+
+// What the note names in place of groups across nodes is planned: it can be, with groups inside nodes and the same
+// batch.
+TEST(LayoutNotes, TheLayoutThatIsNamedCanBe) {
+  struct Shape {
+    int64_t layers, tp, pp, dp, micro, micro_batches, virtual_stages, ranks_per_node;
+    const char* named;
+  };
+  const Shape shapes[] = {
+      {4, 8, 1, 1, 1, 1, 1, 2, "set tensor_parallel.tp_size to 2 and pipeline_parallel.pp_size to 4"},
+      {2, 8, 1, 1, 1, 4, 1, 2,
+       "set tensor_parallel.tp_size to 2, pipeline_parallel.pp_size to 2 and gradient_accumulation_steps to 2"},
+      {2, 8, 2, 1, 1, 4, 1, 4, "set tensor_parallel.tp_size to 4 and gradient_accumulation_steps to 2"},
+      {2, 4, 2, 1, 3, 2, 1, 2, "set tensor_parallel.tp_size to 2 and gradient_accumulation_steps to 1"},
+      {1, 4, 1, 2, 2, 1, 1, 2, "set tensor_parallel.tp_size to 2 and train_micro_batch_size_per_gpu to 1"},
+      {8, 4, 2, 1, 1, 4, 2, 2, "set tensor_parallel.tp_size to 2 and pipeline_parallel.pp_size to 4"},
+      {8, 4, 2, 1, 1, 2, 2, 2,
+       "set tensor_parallel.tp_size to 2, pipeline_parallel.pp_size to 4 and trireme.pipeline.virtual_stages to 1"},
+      {2, 8, 1, 1, 1, 1, 1, 4, "set tensor_parallel.tp_size to 4 and pipeline_parallel.pp_size to 2"}};
+  for (const Shape& shape : shapes) {
+    testing::SmallPlan small;
+    small.layers = shape.layers;
+    small.heads = 8;
+    small.hidden = 32;
+    small.vocab = 64;
+    small.tp = shape.tp;
+    small.pp = shape.pp;
+    small.micro = shape.micro;
+    small.micro_batches = shape.micro_batches;
+    small.virtual_stages = shape.virtual_stages;
+    small.ranks = shape.tp * shape.pp * shape.dp;
+    const Plan plan = testing::PlanOf(small);
+    const std::string note = LayoutNotes(plan, shape.ranks_per_node).at(0);
+    EXPECT_NE(note.find(std::string("fix: ") + shape.named), std::string::npos) << shape.named << "\n" << note;
+    small.tp = Named(note, "tensor_parallel.tp_size", small.tp);
+    small.pp = Named(note, "pipeline_parallel.pp_size", small.pp);
+    small.micro = Named(note, "train_micro_batch_size_per_gpu", small.micro);
+    small.micro_batches = Named(note, "gradient_accumulation_steps", small.micro_batches);
+    small.virtual_stages = Named(note, "trireme.pipeline.virtual_stages", small.virtual_stages);
+    EXPECT_EQ(0, shape.ranks_per_node % small.tp) << note;
+    EXPECT_EQ(plan.batch.train_batch_size, testing::PlanOf(small).batch.train_batch_size) << note;
+  }
+  testing::SmallPlan none;  // one layer, one sequence: nothing goes round
+  none.layers = 1;
+  none.heads = 8;
+  none.hidden = 32;
+  none.vocab = 64;
+  none.ranks = none.tp = 8;
+  const std::string note = LayoutNotes(testing::PlanOf(none), 2).at(0);
+  EXPECT_NE(note.find("groups of 2 with 4 times the replicas send"), std::string::npos) << note;
+  EXPECT_NE(note.find("fix: set tensor_parallel.tp_size to 2, with a batch that 4 replicas divide"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace trireme
