@@ -71,10 +71,11 @@ std::vector<Cpus> AllowedCores(const std::filesystem::path& root) {
   std::set<int> taken;
   for (int cpu = 0; cpu < kMostCpus; ++cpu) {
     if (!CPU_ISSET(cpu, &set) || taken.contains(cpu)) continue;
-    Cpus core;
-    for (const int sibling : ReadList(SiblingsText(root, cpu)).value_or(Cpus{cpu})) {
-      if (sibling == cpu || (CPU_ISSET(sibling, &set) && !taken.contains(sibling))) core.push_back(sibling);
+    Cpus core = {cpu};
+    for (const int sibling : ReadList(SiblingsText(root, cpu)).value_or(Cpus{})) {
+      if (sibling != cpu && CPU_ISSET(sibling, &set) && !taken.contains(sibling)) core.push_back(sibling);
     }
+    std::sort(core.begin(), core.end());
     taken.insert(core.begin(), core.end());
     cores.push_back(core);
   }

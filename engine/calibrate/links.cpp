@@ -70,6 +70,10 @@ class LinkRun {
         y_(at::empty_like(x_)) {}
 
   void Run() {
+    if (on_cpu_) {
+      const double product = watch_.Time([&] { Product(); }).seconds;
+      products_before_ = std::max<int64_t>(1, std::llround(kWorkSeconds / product));
+    }
     const double k = ranks_;
     LinkDescription& link = cluster_.node_link;
     link.all_reduce =
@@ -100,17 +104,15 @@ class LinkRun {
   // Neither is so on GPUs, where it is timed alone.
   Timing AfterWork(const std::function<void()>& collective) const {
     if (!on_cpu_) return watch_.Time(collective);
-    const int64_t products = std::max<int64_t>(1, std::llround(kWorkSeconds / watch_.Time([&] { Product(); }).seconds));
     const auto products_first = [&] {
-      for (int64_t i = 0; i < products; ++i) Product();
+      for (int64_t i = 0; i < products_before_; ++i) Product();
     };
-    const Timing work = watch_.Time(products_first);
+    const Timing work = watch_.Time(products_first);  // anew each time: clocks drift
     const Timing both = watch_.Time([&] {
       products_first();
       collective();
     });
-    const double added = std::max(both.seconds - work.seconds, kLeastShare * both.seconds);
-    return {added, both.spread * both.seconds / added};
+    return {std::max(both.seconds - work.seconds, kLeastShare * both.seconds), both.spread};
   }
 
   at::Tensor OwnPart(const at::Tensor& all) const {
@@ -171,6 +173,7 @@ class LinkRun {
   Communicator& comm_;
   const int ranks_;
   const bool on_cpu_;
+  int64_t products_before_ = 0;               // of a collective, on the CPU
   const at::Tensor buffer_, x_, weight_, y_;  // of the collectives; of a product between them
 };
 

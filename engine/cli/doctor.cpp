@@ -71,7 +71,7 @@ int Calibrate(const Request& request) {
   const bool cpu = request.device == "cpu" || (request.device.empty() && devices.tokens.empty());
   const int64_t ranks = cpu ? kCpuRanks : static_cast<int64_t>(devices.tokens.size());
   std::vector<std::string> words = {"--num_gpus", std::to_string(ranks), "--master_port", "0", "--log_level", "error"};
-  if (cpu) words.insert(words.end(), {"--cpu", "--bind_cores_to_rank"});  // or the scheduler puts both on one
+  if (cpu) words.emplace_back("--cpu");
   words.insert(words.end(), {"doctor", "--calibrate", "--out", request.out});
   if (request.quick) words.emplace_back("--quick");
   if (!request.nvme_path.empty()) words.insert(words.end(), {"--nvme-path", request.nvme_path});

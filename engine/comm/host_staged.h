@@ -40,7 +40,7 @@ std::unique_ptr<Communicator> MakeHostStagedCommunicator(std::unique_ptr<Communi
 // From now on calls of this group wait, or not, although streams could. Nothing on other back ends.
 void WaitOnHost(Communicator& group, bool waits);
 
-enum class GpuSharers { kProcesses, kThreads };  // what the ranks are that share a GPU
+enum class GpuSharers : uint8_t { kProcesses, kThreads };  // what the ranks are that share a GPU
 
 // The calling thread's current CUDA device. Throws Error{kDevice}: COM017 in a program built without CUDA, COM018.
 std::unique_ptr<StagingDevice> MakeCudaStagingDevice(GpuSharers sharers);
