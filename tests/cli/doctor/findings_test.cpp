@@ -10,6 +10,7 @@
 #include "engine/cli/findings.h"
 #include "engine/cli/host_findings.h"
 #include "engine/cli/nvml.h"
+#include "tests/support/temp_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -19,9 +20,7 @@ namespace fs = std::filesystem;
 class Doctor : public ::testing::Test {
  protected:
   void SetUp() override {
-    const ::testing::TestInfo* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = fs::temp_directory_path() / (std::string("trireme_doctor_") + info->name());
-    fs::remove_all(root_);
+    root_ = testing::NewTempFolder("doctor");
     fs::create_directories(root_ / "dev/shm");
   }
   void TearDown() override { fs::remove_all(root_); }

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/cli/commands.h"
+#include "tests/support/temp_folder.h"
 
 namespace trireme {
 namespace {
@@ -41,11 +42,7 @@ Error Refusal(const std::vector<std::string>& words) {
 
 class ExplainFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              (std::string("trireme_explain_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
+  void SetUp() override { folder_ = testing::NewTempFolder("explain"); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string Write(const std::string& text) const {
     const std::string path = folder_ / "ds.json";

@@ -1,8 +1,6 @@
 // `plan` as tests call it: in their own process, on a config of their own.
 #pragma once
 #include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -12,17 +10,13 @@
 
 #include "engine/cli/commands.h"
 #include "parsers/json_tree.h"
+#include "tests/support/temp_folder.h"
 
 namespace trireme::testing {
 
 class PlanCommand : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const ::testing::TestInfo* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    const std::string own = std::string("trireme_plan_") + info->name() + "_" + std::to_string(::getpid());
-    folder_ = std::filesystem::temp_directory_path() / own;
-    std::filesystem::create_directories(folder_);
-  }
+  void SetUp() override { folder_ = NewTempFolder("plan"); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string Write(const std::string& text) const {

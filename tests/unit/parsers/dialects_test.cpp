@@ -7,6 +7,7 @@
 
 #include "config_testing.h"
 #include "parsers/config_source.h"
+#include "tests/support/temp_folder.h"
 
 namespace trireme {
 namespace {
@@ -139,8 +140,7 @@ TEST(Base64, ConfigOnTheCommandLine) {
 TEST(Base64, AFileOfThatNameComesFirst) {
   const std::string name = "eyJhIjogMX0=";  // {"a": 1}
   const std::filesystem::path old = std::filesystem::current_path();
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "trireme_base64_test";
-  std::filesystem::create_directories(folder);
+  const std::filesystem::path folder = testing::NewTempFolder("base64");
   std::filesystem::current_path(folder);
   std::ofstream(name) << R"({"train_batch_size": 6})";
   const ParseResult r = ParseConfigFile(name, testing::WithLr(), 1);

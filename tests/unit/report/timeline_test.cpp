@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "engine/base/error.h"
+#include "tests/support/temp_folder.h"
 
 namespace trireme::report {
 namespace {
@@ -35,12 +36,7 @@ TEST(Timeline, SharesOfAStep) {
 
 class Traces : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("trireme-traces-" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
+  void SetUp() override { folder_ = testing::NewTempFolder("traces"); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::filesystem::path Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
