@@ -96,10 +96,8 @@ void TakePrediction(Planned& planned) {
     planned.prediction = Predict(planned.plan, *planned.cluster);
     return;
   }
-  planned.warnings.push_back(
-      fmt::format("no time is predicted: what is offloaded needs {}, which the cluster {} does not describe. fix: "
-                  "`trireme doctor --calibrate` measures it",
-                  Join(missing, " and "), planned.cluster->name));
+  planned.warnings.push_back(fmt::format("no time is predicted: {}. fix: `trireme doctor --calibrate` measures it",
+                                         MissingRatesText(missing, *planned.cluster)));
 }
 
 void TakeWarnings(Planned& planned) {

@@ -142,12 +142,15 @@ std::vector<std::string> MissingRates(const Plan& plan, const Cluster& cluster) 
   return missing;
 }
 
+std::string MissingRatesText(const std::vector<std::string>& missing, const Cluster& cluster) {
+  return fmt::format("what is offloaded needs {}, which the cluster {} does not describe", Join(missing, " and "),
+                     cluster.name);
+}
+
 Prediction Predict(const Plan& plan, const Cluster& cluster, const PredictOptions& options) {
   if (const std::vector<std::string> missing = MissingRates(plan, cluster); !missing.empty()) {
-    throw Error(ErrorCode::kConfig, "PLN031",
-                fmt::format("what is offloaded needs {}, which the cluster {} does not describe",
-                            Join(missing, " and "), cluster.name),
-                missing.front(), "describe it (`trireme doctor --calibrate` measures it), or offload nothing");
+    throw Error(ErrorCode::kConfig, "PLN031", MissingRatesText(missing, cluster), missing.front(),
+                "describe it (`trireme doctor --calibrate` measures it), or offload nothing");
   }
   const Folding folding = FoldingOf(plan);
   const int64_t m = plan.batch.num_micro_batches;

@@ -63,6 +63,9 @@ struct PredictOptions {
 // What the plan needs of the cluster and its description leaves out: the link to the host, the memory of the host, the
 // disk. Empty: nothing.
 std::vector<std::string> MissingRates(const Plan& plan, const Cluster& cluster);
+// The sentence that says so: "what is offloaded needs host_link and disk, which the cluster h200-pair does not
+// describe".
+std::string MissingRatesText(const std::vector<std::string>& missing, const Cluster& cluster);
 
 // The plan's ranks fill the cluster's nodes evenly: world_size / nodes on each, in rank order. Throws Error{kConfig,
 // PLN031} where the cluster describes no link that the plan needs, or MissingRates.

@@ -6,26 +6,17 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "engine/base/bytes.h"
-#include "engine/base/error.h"
+#include "tests/support/error_id.h"
 
 namespace trireme::checkpoint::testing {
 
-// The id of the error that `action` throws; "" for none.
-inline std::string IdOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.id();
-  }
-  return "";
-}
+using trireme::testing::IdOf;
 
 class TemporaryRoot {
  public:

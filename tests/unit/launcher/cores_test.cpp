@@ -4,22 +4,14 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 
-#include "engine/base/error.h"
+#include "tests/support/error_id.h"
 
 namespace trireme::launcher {
 namespace {
 
-std::string IdOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.id();
-  }
-  return "";
-}
+using trireme::testing::IdOf;
 
 const std::vector<Cpus> kFour = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};  // two hardware threads a core
 

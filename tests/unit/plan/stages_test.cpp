@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
 
 #include "engine/base/error.h"
 #include "engine/plan/parts.h"
+#include "tests/support/error_id.h"
 #include "tests/unit/plan/small_plan.h"
 
 namespace trireme {
@@ -14,6 +14,7 @@ namespace {
 
 using plan_parts::BalancedParts;
 using plan_parts::UniformParts;
+using testing::IdOf;
 using testing::PlanOf;
 using testing::SmallPlan;
 
@@ -79,15 +80,6 @@ TEST(Stages, WhatEachRankHolds) {
   plan = PlanOf(small);
   EXPECT_EQ(std::vector<int>({2, 3, 6, 7}), plan.UnitsOf(1));
   for (const UnitRange& bucket : plan.buckets) EXPECT_EQ(plan.StageOf(bucket.first), plan.StageOf(bucket.last));
-}
-
-std::string IdOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.id();
-  }
-  return "";
 }
 
 TEST(Stages, WrongPipelinesAreRefused) {

@@ -4,13 +4,14 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
-#include "engine/base/error.h"
+#include "tests/support/error_id.h"
 #include "tests/support/temp_folder.h"
 
 namespace trireme::report {
 namespace {
+
+using trireme::testing::IdOf;
 
 Span At(Lane lane, SpanKind kind, double start, double end) { return {lane, kind, start, end, 0, "x"}; }
 
@@ -78,15 +79,6 @@ TEST_F(Traces, ClocksOfTheRanksAreOneAndTheLastWholeStepIsShown) {
   ASSERT_EQ(timeline.rows[1].spans.size(), 1U);
   EXPECT_NEAR(timeline.rows[1].spans[0].start, 150e-6, 1e-12);
   EXPECT_EQ(timeline.rows[1].spans[0].micro_batch, 2);
-}
-
-std::string IdOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.id();
-  }
-  return "";
 }
 
 TEST_F(Traces, WhatIsNoTraceIsNamed) {
