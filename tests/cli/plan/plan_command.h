@@ -1,6 +1,7 @@
 // `plan` as tests call it: in their own process, on a config of their own.
 #pragma once
 #include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
