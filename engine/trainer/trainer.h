@@ -117,7 +117,7 @@ class Trainer {
   UpdateRates RatesOf(int64_t applied_steps) const { return updater_->RatesAt(applied_steps); }
   const Plan& plan() const { return plan_; }
   const Config& config() const { return setup_.config; }
-  RankState& state() { return *state_; }
+  RankState& state() { return *state_; }  // after executor().Drain(): a step's result comes before its last gathers
   Executor& executor() { return *executor_; }
   RankWorld& world() { return world_; }
   const RankWorld& world() const { return world_; }
