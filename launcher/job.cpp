@@ -116,7 +116,7 @@ std::optional<fs::path> FindOnPath(const std::string& name) {
 
 }  // namespace
 
-Surroundings FindSurroundings() {
+Surroundings FindSurroundings(const LaunchOptions& options) {
   Surroundings around;
   around.host = OwnNames().front();
   cpu_set_t cores;
@@ -125,7 +125,7 @@ Surroundings FindSurroundings() {
   around.num_cores = static_cast<int64_t>(std::min(static_cast<double>(around.num_cores), QuotaCores()));
   around.omp_num_threads = env::Text("OMP_NUM_THREADS").has_value();
   around.kmp_affinity = env::Text("KMP_AFFINITY").has_value();
-  around.cores = AllowedCores();
+  if (options.bind_cores) around.cores = AllowedCores();
   return around;
 }
 

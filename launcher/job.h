@@ -44,9 +44,9 @@ struct Surroundings {
   int64_t num_cores = 1;         // that this process may use
   bool omp_num_threads = false;  // OMP_NUM_THREADS is set
   bool kmp_affinity = false;     // KMP_AFFINITY is set
-  std::vector<Cpus> cores = {};  // AllowedCores
+  std::vector<Cpus> cores = {};  // AllowedCores, where ranks are bound to them: that reads a file a CPU
 };
-Surroundings FindSurroundings();
+Surroundings FindSurroundings(const LaunchOptions& options);
 
 LocalJob MakeJob(const LaunchOptions& options, const std::filesystem::path& program,
                  const std::vector<std::string>& arguments, const DeviceChoice& choice, int master_port,

@@ -35,7 +35,7 @@ LocalJob PlanJob(const LaunchOptions& options, int master_port) {
   if (!options.hostfile.empty()) hostfile = launcher::ReadHostfile(options.hostfile, launcher::OwnNames());
   const launcher::Devices devices = launcher::MakeDevices(launcher::CountGpus("/"), launcher::VisibleDevicesVariable());
   const launcher::DeviceChoice choice = launcher::ChooseDevices(options, devices, hostfile);
-  const launcher::Surroundings around = launcher::FindSurroundings();
+  const launcher::Surroundings around = launcher::FindSurroundings(options);
   if (!IsEngineCommand(options.program)) {
     return MakeJob(options, launcher::ResolveProgram(options.program, EngineCommands()), options.arguments, choice,
                    master_port, around);

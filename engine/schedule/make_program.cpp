@@ -1,3 +1,5 @@
+// One builder in one file: passes, phases of gathers and what was brought back last are the state of a single walk over
+// the step, which every function here reads or moves on.
 #include "engine/schedule/make_program.h"
 
 #include <algorithm>

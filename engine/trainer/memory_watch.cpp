@@ -111,7 +111,7 @@ FillOptions MemoryWatch::ToFill() const {
   fill.may_offload = room.device_bytes > 0 || room.device_limit > 0;
   const double host = share_of(room.host.limit, room.ranks_per_node);
   if (room.device_limit > 0) {
-    fill.limit_bytes = static_cast<int64_t>(kTightShare * static_cast<double>(room.device_limit));
+    fill.limit_bytes = MemoryLimit(static_cast<double>(room.device_limit), fill.scope);
   } else if (room.shared_devices > 0) {
     const int64_t ranks = (room.ranks_per_node + room.shared_devices - 1) / room.shared_devices;
     fill.scope = MemoryScope::kSharedGpu;
