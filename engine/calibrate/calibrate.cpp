@@ -102,7 +102,7 @@ Calibration Calibrate(RankWorld& world, const CalibrateOptions& options) {
   if (world.rank == 0) {
     RankWorld alone = Alone(world);
     alone.device = at::kCPU;
-    MeasureHostMemory(Stopwatch(alone, sizes.effort), sizes, cluster.host, found.figures);
+    MeasureHostMemory(alone, sizes, cluster.host, found.figures);
     try {
       if (!options.folder.empty()) MeasureDisk(options.folder, sizes, cluster.disk, found.figures);
     } catch (const Error& error) {  // what else was measured is worth as much

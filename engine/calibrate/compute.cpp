@@ -212,7 +212,9 @@ class ComputeRun {
   // States of a size that no cache holds.
   void MeasureUpdate() {
     const int64_t n = sizes_.wide_elements / 4;
-    const Timing timing = TimeAdam(watch_, on_, n);
+    const Timing timing = TimeAdam(watch_, n, [&](int64_t elements, at::ScalarType type) {
+      return at::empty({elements}, at::TensorOptions().dtype(type).device(on_));
+    });
     device_.update_bytes_per_second =
         Show("Adam", sharing_ * static_cast<double>(n) * kAdamBytes / timing.seconds, "B/s", timing);
   }
@@ -227,14 +229,13 @@ class ComputeRun {
 
 }  // namespace
 
-Timing TimeAdam(const Stopwatch& watch, at::Device on, int64_t elements) {
-  const auto fill = [&](double value, at::ScalarType type, const std::vector<int64_t>& shape) {
-    return at::full(shape, value, at::TensorOptions().dtype(type).device(on));
-  };
-  const at::Tensor master = fill(0.02, at::kFloat, {elements}), first = fill(1e-3, at::kFloat, {elements}),
-                   second = fill(1e-6, at::kFloat, {elements}), gradient = fill(1e-3, at::kFloat, {elements}),
-                   weights = fill(0, at::kBFloat16, {elements}), state = fill(0, at::kDouble, {kStepStateSize}),
-                   rates = fill(1e-4, at::kDouble, {1}), betas = fill(0.95, at::kDouble, {1, 2});
+Timing TimeAdam(const Stopwatch& watch, int64_t elements, const MakeFlat& make) {
+  const auto fill = [&](double value, at::ScalarType type) { return make(elements, type).fill_(value); };
+  const at::Tensor master = fill(0.02, at::kFloat), first = fill(1e-3, at::kFloat), second = fill(1e-6, at::kFloat),
+                   gradient = fill(1e-3, at::kFloat), weights = fill(0, at::kBFloat16);
+  const auto table = at::TensorOptions().dtype(at::kDouble).device(master.device());
+  const at::Tensor state = at::zeros({kStepStateSize}, table), rates = at::full({1}, 1e-4, table),
+                   betas = at::full({1, 2}, 0.95, table);
   state.narrow(0, kUpdateFactor, 1).fill_(0.7);
   state.narrow(0, kRateFactor, 1).fill_(1);
   state.narrow(0, kAppliedSteps, 1).fill_(10);

@@ -2,6 +2,7 @@
 //   Measurements found;  MeasureCompute(watch, sizes, found);
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,11 +34,14 @@ struct Sizes {
   int64_t fit_layers = 0, fit_hidden = 0, fit_heads = 0, fit_vocabulary = 0, fit_sequence = 0, fit_micro_batch = 0,
           fit_accumulation = 0, fit_steps = 0;
   Effort effort;
+  Effort sustained;  // of the update on the host
 };
 Sizes SizesOf(at::Device device, bool quick);
 
-// Adam on the states of so many elements, with 32-bit gradients and 16-bit weights.
-Timing TimeAdam(const Stopwatch& watch, at::Device on, int64_t elements);
+// Adam on the states of so many elements, with 32-bit gradients and 16-bit weights, in memory that `make` gives: what
+// pages it has decides the rate on the host.
+using MakeFlat = std::function<at::Tensor(int64_t elements, at::ScalarType type)>;
+Timing TimeAdam(const Stopwatch& watch, int64_t elements, const MakeFlat& make);
 constexpr double kAdamBytes = 30;  // an element: three states both ways, gradient, weights
 
 // Fills rates, products, memory rate and kernel time of `device`, whose rates are those of all ranks that share it

@@ -92,7 +92,8 @@ void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing
 #endif
 }
 
-void MeasureHostMemory(const Stopwatch& watch, const Sizes& sizes, HostDescription& host, Figures& figures) {
+void MeasureHostMemory(RankWorld& alone, const Sizes& sizes, HostDescription& host, Figures& figures) {
+  const Stopwatch watch(alone, sizes.effort);
   host.cores = CoresOfProcess();
   host.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   const int64_t n = std::min(sizes.wide_elements, kMostCopyElements);
@@ -113,7 +114,9 @@ void MeasureHostMemory(const Stopwatch& watch, const Sizes& sizes, HostDescripti
         {fmt::format("memory, {} thread{}", threads, threads == 1 ? "" : "s"), rate, "B/s", timing.spread});
   }
   const int64_t states = sizes.wide_elements / 4;
-  const Timing adam = TimeAdam(watch, at::kCPU, states);
+  const Timing adam = TimeAdam(Stopwatch(alone, sizes.sustained), states, [](int64_t elements, at::ScalarType type) {
+    return HostFlat(elements, type, SystemPageLock());  // as offloaded states lie
+  });
   host.update_bytes_per_second = static_cast<double>(states) * kAdamBytes / adam.seconds;
   figures.push_back({"Adam on the CPU, all threads", host.update_bytes_per_second, "B/s", adam.spread});
   at::set_num_threads(threads_before);

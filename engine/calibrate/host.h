@@ -11,8 +11,8 @@ int64_t CoresOfProcess();
 // All ranks at once: `sharing` of them share the device that the rates are of.
 void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing, HostLinkDescription& link,
                      Figures& figures);
-// One rank alone, whose `watch` knows no other.
-void MeasureHostMemory(const Stopwatch& watch, const Sizes& sizes, HostDescription& host, Figures& figures);
+// One rank alone.
+void MeasureHostMemory(RankWorld& alone, const Sizes& sizes, HostDescription& host, Figures& figures);
 void MeasureDisk(const std::filesystem::path& folder, const Sizes& sizes, DiskDescription& disk, Figures& figures);
 
 }  // namespace trireme::calibrate

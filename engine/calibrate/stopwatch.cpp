@@ -12,7 +12,6 @@
 namespace trireme::calibrate {
 namespace {
 
-constexpr double kSampleSeconds = 2e-3;  // of one sample at least: long against the clock and a device's wake-up
 constexpr int64_t kMostSamples = 200, kMostRepetitions = 2000;
 
 }  // namespace
@@ -40,7 +39,7 @@ Timing Stopwatch::Time(const std::function<void()>& work) const {
   Seconds(work, 1);
   world_.world->Barrier();
   const double once = std::max(1e-7, Mean(Seconds(work, 2) / 2));
-  const auto repetitions = std::clamp<int64_t>(std::llround(kSampleSeconds / once), 1, kMostRepetitions);
+  const auto repetitions = std::clamp<int64_t>(std::llround(effort_.sample_seconds / once), 1, kMostRepetitions);
   const auto samples = std::llround(effort_.seconds / (once * static_cast<double>(repetitions)));
   return TimeSamples(work, repetitions, std::clamp<int64_t>(samples, effort_.least_samples, kMostSamples));
 }

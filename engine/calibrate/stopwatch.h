@@ -20,6 +20,8 @@ struct Timing {
 struct Effort {
   double seconds = 0.1;       // of measuring, after the warm-up
   int64_t least_samples = 5;  // whatever that takes
+  // Of one sample, at least, which is the mean of what fits into it: long against the clock and a device's wake-up.
+  double sample_seconds = 2e-3;
 };
 
 // The same rank in a job of its own.
