@@ -1,20 +1,18 @@
 #include "launcher/job.h"
 
 #include <fmt/core.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <optional>
 #include <system_error>
 
 #include "engine/base/env.h"
 #include "engine/base/error.h"
+#include "engine/base/host_cores.h"
 #include "engine/base/strings.h"
 
 namespace trireme::launcher {
@@ -29,15 +27,6 @@ std::string TimeStamp() {
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y%m%d%H%M%S", &local);
   return text.data();
-}
-
-// Cores that a control group's quota leaves, or a huge number.
-double QuotaCores() {
-  std::ifstream in("/sys/fs/cgroup/cpu.max");
-  double quota = 0, period = 0;
-  if (in >> quota >> period && period > 0)
-    return std::max(1.0, std::ceil(quota / period));  // "max 100000" does not parse: no quota
-  return 1e9;
 }
 
 std::set<int> ShownRanks(const LaunchOptions& options, int num_ranks) {
@@ -119,10 +108,7 @@ std::optional<fs::path> FindOnPath(const std::string& name) {
 Surroundings FindSurroundings(const LaunchOptions& options) {
   Surroundings around;
   around.host = OwnNames().front();
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) around.num_cores = CPU_COUNT(&cores);
-  around.num_cores = static_cast<int64_t>(std::min(static_cast<double>(around.num_cores), QuotaCores()));
+  around.num_cores = ReadHostCores().usable();
   around.omp_num_threads = env::Text("OMP_NUM_THREADS").has_value();
   around.kmp_affinity = env::Text("KMP_AFFINITY").has_value();
   if (options.bind_cores) around.cores = AllowedCores();

@@ -292,10 +292,13 @@ void SectionReader::FlagConflict(const std::string& key, const std::string& writ
                       fmt::format("remove {}, or write \"auto\" in the file so that the flag decides", flag_name));
 }
 
-void SectionReader::AutoNeedsFlag(const std::string& key, const std::string& flag_name) {
-  diagnostics().Error("CFG007", At(key), Path(key),
-                      fmt::format("\"auto\" needs a value, and {} is not given", flag_name),
-                      fmt::format("pass {}, or write the value", flag_name));
+void SectionReader::AutoNeedsFlag(const std::string& key, const std::string& flag_name, AutoRule rule) {
+  const bool later = rule == AutoRule::kNeedsFlagLater;
+  diagnostics().Add(
+      {later ? Severity::kNotice : Severity::kError, "CFG007", At(key), Path(key),
+       later ? fmt::format("\"auto\": a plan needs no value, and `trireme train` stops without {}", flag_name)
+             : fmt::format("\"auto\" needs a value, and {} is not given", flag_name),
+       fmt::format("pass {}, or write the value", flag_name)});
 }
 
 void SectionReader::ReportUnknown(const JsonMember& member, std::span<const std::string> names) {

@@ -107,8 +107,9 @@ class SectionReader {
   bool Read(const std::string& key, std::array<double, 2>& value, Range range);
 
   // As Read, but an absent or "auto" key takes the flag; a written value that differs from the flag is an error.
-  // kNeedsFlag: "auto" without the flag is an error, else the default stands. `null_is_absent`: else null is an error.
-  enum class AutoRule : uint8_t { kDefault, kNeedsFlag };
+  // "auto" without the flag: kDefault: the default stands; kNeedsFlag: an error; kNeedsFlagLater: the default stands,
+  // and a notice says that a run will need the flag. `null_is_absent`: else null is an error.
+  enum class AutoRule : uint8_t { kDefault, kNeedsFlag, kNeedsFlagLater };
   template <class T>
   bool Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,
             Range range = {}, AutoRule rule = AutoRule::kDefault, bool null_is_absent = false);
@@ -171,7 +172,7 @@ class SectionReader {
   void ReportUnknown(const JsonMember& member, std::span<const std::string> names);
   void FlagConflict(const std::string& key, const std::string& written, const std::string& flag,
                     const std::string& flag_name);
-  void AutoNeedsFlag(const std::string& key, const std::string& flag_name);
+  void AutoNeedsFlag(const std::string& key, const std::string& flag_name, AutoRule rule);
 
   ReaderContext* context_;
   const JsonValue* object_;
@@ -236,10 +237,8 @@ bool SectionReader::Fill(const std::string& key, T& value, const std::optional<T
     Record(key, ToText(value), flag_name, by_default);
     return true;
   }
-  if (is_auto && rule == AutoRule::kNeedsFlag) {
-    AutoNeedsFlag(key, flag_name);
-    return false;
-  }
+  if (is_auto && rule != AutoRule::kDefault) AutoNeedsFlag(key, flag_name, rule);
+  if (is_auto && rule == AutoRule::kNeedsFlag) return false;
   Record(key, by_default, is_auto ? "default (\"auto\")" : "default", by_default);
   return false;
 }

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/control_groups.h"
 
 namespace trireme {
 namespace {
@@ -39,30 +39,11 @@ int64_t CounterIn(const fs::path& file, std::string_view name) {
 }
 
 // How a version of control groups names what we read.
-struct Group {
-  fs::path folder, top;
+struct Names {
   const char *limit, *used, *cache;
 };
-
-std::vector<Group> GroupsOf(const fs::path& root) {
-  std::vector<Group> groups;
-  std::ifstream in(root / "proc/self/cgroup");
-  std::string line;
-  while (std::getline(in, line)) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string path = line.substr(second + 2);  // without its slash
-    const fs::path all = root / "sys/fs/cgroup";
-    if (controllers == ",,") {
-      groups.push_back({all / path, all, "memory.max", "memory.current", "inactive_file"});
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      groups.push_back({all / "memory" / path, all / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                        "total_inactive_file"});
-    }
-  }
-  return groups;
-}
+constexpr Names kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr Names kV2 = {"memory.max", "memory.current", "inactive_file"};
 
 }  // namespace
 
@@ -76,19 +57,19 @@ HostMemory ReadHostMemory(const fs::path& root) {
   HostMemory memory;
   memory.limit = CounterIn(root / "proc/meminfo", "MemTotal") * kKiB;
   memory.available = CounterIn(root / "proc/meminfo", "MemAvailable") * kKiB;
-  for (const Group& group : GroupsOf(root)) {
-    for (fs::path folder = group.folder; !folder.empty(); folder = folder.parent_path()) {
-      const std::optional<int64_t> limit = NumberIn(folder / group.limit);
+  for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
+    const Names& names = group.is_v2 ? kV2 : kV1;
+    for (const fs::path& folder : group.folders) {
+      const std::optional<int64_t> limit = NumberIn(folder / names.limit);
       if (limit && (memory.limit == 0 || *limit < memory.limit)) {
         memory.limit = *limit;
         memory.is_group = true;
       }
       if (limit && *limit <= memory.limit) {
-        const int64_t used = NumberIn(folder / group.used).value_or(0),
-                      cache = CounterIn(folder / "memory.stat", group.cache);
+        const int64_t used = NumberIn(folder / names.used).value_or(0),
+                      cache = CounterIn(folder / "memory.stat", names.cache);
         memory.available = std::clamp<int64_t>(*limit - (used - cache), 0, memory.available);
       }
-      if (folder == group.top) break;
     }
   }
   return memory;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/host_cores.h"
 #include "engine/base/log.h"
 #include "engine/base/strings.h"
 #include "engine/base/version.h"
@@ -44,7 +45,7 @@ std::string ProcessorName() {
 void Describe(at::Device on, DeviceDescription& device) {
   if (!on.is_cuda()) {
     device.kind = DeviceKind::kCpu;
-    device.name = fmt::format("{}, {} cores", ProcessorName(), CoresOfProcess());
+    device.name = fmt::format("{}, {} cores", ProcessorName(), ReadHostCores().usable());
     return;
   }
 #ifdef TRIREME_HAS_CUDA
@@ -109,7 +110,7 @@ Calibration Calibrate(RankWorld& world, const CalibrateOptions& options) {
       log::Warn("the disk is not measured: {}", error.what());
     }
   }
-  cluster.host.cores = CoresOfProcess();
+  cluster.host.cores = ReadHostCores().usable();
   FitEngineFactor(watch, sizes, sharing, cluster, found.figures);
   cluster.source = Source(world, cluster, found.figures);
   return found;

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/core.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/base/host_cores.h"
 #include "engine/storage/aligned_memory.h"
 #include "engine/storage/store.h"
 #include "engine/zero/host_memory.h"
@@ -60,12 +60,6 @@ void CopyBothWays(at::Device device, const at::Tensor& host_from, const at::Tens
 
 }  // namespace
 
-int64_t CoresOfProcess() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
 void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing, HostLinkDescription& link,
                      Figures& figures) {
   const at::Device device = watch.world().device;
@@ -94,7 +88,7 @@ void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing
 
 void MeasureHostMemory(RankWorld& alone, const Sizes& sizes, HostDescription& host, Figures& figures) {
   const Stopwatch watch(alone, sizes.effort);
-  host.cores = CoresOfProcess();
+  host.cores = ReadHostCores().usable();
   host.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   const int64_t n = std::min(sizes.wide_elements, kMostCopyElements);
   const at::Tensor a = HostFlat(n, at::kFloat, nullptr), b = HostFlat(n, at::kFloat, nullptr),

@@ -6,8 +6,6 @@
 
 namespace trireme::calibrate {
 
-int64_t CoresOfProcess();
-
 // All ranks at once: `sharing` of them share the device that the rates are of.
 void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing, HostLinkDescription& link,
                      Figures& figures);

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <netdb.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/timex.h>
@@ -24,6 +23,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/base/env.h"
+#include "engine/base/host_cores.h"
 #include "engine/base/host_memory.h"
 #include "engine/base/strings.h"
 
@@ -72,23 +72,6 @@ int64_t KilobytesOf(const std::string& text, std::string_view name) {
   return value.empty() ? 0 : std::strtoll(value.c_str(), nullptr, 10) * 1024;
 }
 
-std::optional<double> ControlGroupCores(const fs::path& root) {
-  std::ifstream in(root / "sys/fs/cgroup/cpu.max");
-  double quota = 0, period = 0;
-  if (in >> quota >> period && period > 0) return quota / period;
-  const std::optional<int64_t> old_quota = NumberIn(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-                               old_period = NumberIn(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  if (old_quota && old_period && *old_quota > 0 && *old_period > 0)
-    return static_cast<double>(*old_quota) / static_cast<double>(*old_period);
-  return std::nullopt;
-}
-
-int AllowedCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
 std::string LimitText(rlim_t value) {
   return value == RLIM_INFINITY ? "unlimited" : FormatBytes(static_cast<int64_t>(value));
 }
@@ -98,7 +81,8 @@ std::string LimitText(rlim_t value) {
 Findings ProcessorFindings(const HostSources& sources) {
   Findings found;
   const std::string info = ReadText(sources.root / "proc/cpuinfo");
-  const int cores = AllowedCores();
+  const HostCores host = ReadHostCores(sources.root);
+  const int cores = host.allowed;
   const std::string flags = " " + FieldOf(info, "flags") + " ";
   const auto has = [&](std::string_view flag) { return flags.find(fmt::format(" {} ", flag)) != std::string::npos; };
   const std::string_view level = has("avx512f") ? "AVX-512" : has("avx2") ? "AVX2" : "neither AVX2 nor AVX-512";
@@ -114,9 +98,9 @@ Findings ProcessorFindings(const HostSources& sources) {
     found.push_back({Health::kWarning, "cpu", "no AVX2: updates on the CPU take several times as long", "/proc/cpuinfo",
                      "use a processor with AVX2, or a virtual machine that shows it; keep the optimizer on the GPU"});
   }
-  if (const auto quota = ControlGroupCores(sources.root); quota && *quota < cores) {
-    found.push_back({Health::kWarning, "cpu", fmt::format("the control group grants {:.1f} of {} cores", *quota, cores),
-                     "cpu.max",
+  if (host.quota < cores) {
+    found.push_back({Health::kWarning, "cpu",
+                     fmt::format("the control group grants {:.1f} of {} cores", host.quota, cores), "cpu.max",
                      "give the container more cores (--cpus) where updates run on the CPU or ranks are CPU ranks"});
   }
   if (const auto threads = env::FirstInteger("OMP_NUM_THREADS"); threads && *threads > cores) {

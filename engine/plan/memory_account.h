@@ -45,9 +45,9 @@ std::string_view Name(MemoryMoment moment);  // "initialisation"
 // Measured on an H200 (CUDA 13.0) as what the driver counts beside LibTorch's memory: 701 MiB of a run alone, 707 MiB
 // of each of two ranks that share the GPU, whatever the model.
 constexpr int64_t kContextBytes = int64_t{704} << 20;
-// Of one NCCL communicator of more than one rank. Measured on two H200 over NVLink (NCCL 2.28) in runs with one, two and
-// three of them: 761, 1252 and 1897 MiB. Fewer channels, as over PCIe, take less. Gloo, and ranks that share a GPU, take
-// none.
+// Of one NCCL communicator of more than one rank. Measured on two H200 over NVLink (NCCL 2.28) in runs with one, two
+// and three of them: 761, 1252 and 1897 MiB. Fewer channels, as over PCIe, take less. Gloo, and ranks that share a GPU,
+// take none.
 constexpr int64_t kCommunicatorBytes = int64_t{640} << 20;
 
 struct MemoryAccount {

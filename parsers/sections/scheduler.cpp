@@ -66,6 +66,9 @@ std::optional<SchedulerType> ReadType(SectionReader& in, std::optional<Scheduler
   return std::nullopt;
 }
 
+// Of "auto": a plan needs neither rates nor a schedule's length, a run does.
+AutoRule RuleOf(const TrainFlags& flags) { return flags.for_plan ? AutoRule::kNeedsFlagLater : AutoRule::kNeedsFlag; }
+
 void Missing(SectionReader& params, const char* key, const char* fix) {
   params.diagnostics().Error("CFG040", params.Here(), params.Path(key), "the schedule needs this key, and it is absent",
                              fix);
@@ -73,7 +76,7 @@ void Missing(SectionReader& params, const char* key, const char* fix) {
 
 void ReadWarmupSteps(SectionReader& params, const TrainFlags& flags, SchedulerConfig& c) {
   params.Fill("warmup_num_steps", c.warmup_num_steps, flags.lr_warmup_iters, "--lr-warmup-iters", Between(1, 1e15),
-              flags.for_plan ? AutoRule::kDefault : AutoRule::kNeedsFlag);
+              RuleOf(flags));
   std::string type = "log";
   if (params.Read("warmup_type", type) && type != "log" && type != "linear") {
     params.diagnostics().Warning("CFG012", params.At("warmup_type"), params.Path("warmup_type"),
@@ -90,14 +93,11 @@ void ReadTotalSteps(SectionReader& params, const TrainFlags& flags, SchedulerCon
   const Range range = Between(1, 1e15);
   if (params.Has(key) && !params.IsAuto(key)) {
     params.Read(key, c.total_num_steps, range);
-  } else if (flags.train_iters || !flags.for_plan) {
-    if (!params.IsAuto(key) && !flags.train_iters) {
-      params.Know(key);
-      return Missing(params, key, "write it, or pass --train-iters");
-    }
-    params.Fill(key, c.total_num_steps, flags.train_iters, "--train-iters", range, AutoRule::kNeedsFlag);
+  } else if (flags.train_iters || params.IsAuto(key)) {
+    params.Fill(key, c.total_num_steps, flags.train_iters, "--train-iters", range, RuleOf(flags));
   } else {
-    params.Take(key);
+    params.Know(key);
+    if (!flags.for_plan) return Missing(params, key, "write it, or pass --train-iters");
   }
   if (c.total_num_steps > 0 && c.total_num_steps < c.warmup_num_steps) {
     params.diagnostics().Warning(

@@ -44,7 +44,8 @@ Finding With(const Findings& findings, const std::string& part) {
 
 TEST_F(Doctor, SeesAProcessorsQuotaAndWhatItLacks) {
   Write("proc/cpuinfo", "model name\t: Old Chip\nflags\t\t: fpu sse2\n");
-  Write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  Write("proc/self/cgroup", "0::/jobs/one\n");
+  Write("sys/fs/cgroup/jobs/cpu.max", "50000 100000\n");  // of the group above
   Write("proc/loadavg", "900.5 1 1 1/1 1\n");
   const Findings found = ProcessorFindings(Sources());
   EXPECT_EQ(With(found, "Old Chip").health, Health::kOk);

@@ -155,6 +155,25 @@ TEST(OptimizerSection, AbsentSectionNeedsALearningRate) {
   EXPECT_TRUE(std::ranges::none_of(ParseKeys(R"("gradient_clipping":1)", plan).diagnostics.problems(), tells));
 }
 
+// A plan goes on without what a run needs, and says so.
+TEST(OptimizerSection, AutoWithoutItsFlagStopsARunAndIsToldInAPlan) {
+  const std::string text = R"("optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": "auto", "total_num_steps": "auto"}})";
+  const Keys keys = {"CFG007 optimizer.params.lr", "CFG007 scheduler.params.warmup_num_steps",
+                     "CFG007 scheduler.params.total_num_steps"};
+  EXPECT_EQ(keys, ErrorKeys(ParseKeys(text, TrainFlags{})));
+  TrainFlags plan;
+  plan.for_plan = true;
+  const ParseResult planned = ParseKeys(text, plan);
+  EXPECT_EQ(Keys{}, ErrorKeys(planned));
+  const std::string told = planned.diagnostics.Render();
+  for (const char* flag : {"without --lr\n", "without --lr-warmup-iters\n", "without --train-iters\n"}) {
+    EXPECT_NE(told.find(flag), std::string::npos) << flag << told;
+  }
+  plan.lr = 1e-4;
+  EXPECT_EQ(ParseKeys(text, plan).diagnostics.Render().find("without --lr\n"), std::string::npos);
+}
+
 // Where DeepSpeed stops at the first step with a None in its arithmetic.
 TEST(OptimizerSection, NullIsNoNumber) {
   for (const char* key : {"lr", "eps", "weight_decay", "betas"}) {

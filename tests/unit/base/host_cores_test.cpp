@@ -1,0 +1,63 @@
+// Quotas of control groups, out of folders that look like the kernel's.
+#include "engine/base/host_cores.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/temp_folder.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+class HostCoresTest : public ::testing::Test {
+ protected:
+  void Write(const std::string& path, const std::string& text) const {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+
+  ~HostCoresTest() override { fs::remove_all(root_); }
+
+  const fs::path root_ = testing::NewTempFolder("host_cores");
+};
+
+TEST_F(HostCoresTest, WithoutAGroupTheMaskCounts) {
+  const HostCores cores = ReadHostCores(root_);
+  EXPECT_GE(cores.allowed, 1);
+  EXPECT_TRUE(std::isinf(cores.quota));
+  EXPECT_EQ(cores.usable(), cores.allowed);
+}
+
+TEST_F(HostCoresTest, TheTightestGroupCounts) {
+  Write("proc/self/cgroup", "0::/jobs/seven\n");
+  Write("sys/fs/cgroup/jobs/seven/cpu.max", "max 100000\n");
+  Write("sys/fs/cgroup/jobs/cpu.max", "50000 100000\n");
+  Write("sys/fs/cgroup/cpu.max", "300000 100000\n");
+  EXPECT_EQ(ReadHostCores(root_).quota, 0.5);
+  EXPECT_EQ(ReadHostCores(root_).usable(), 1);
+}
+
+TEST_F(HostCoresTest, OfTheOldKindOfGroups) {
+  Write("proc/self/cgroup", "11:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::\n");
+  Write("sys/fs/cgroup/cpu/docker/1/cpu.cfs_quota_us", "150000\n");
+  Write("sys/fs/cgroup/cpu/docker/1/cpu.cfs_period_us", "100000\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(ReadHostCores(root_).quota, 1.5);
+}
+
+// 1.5 cores keep two threads busy; a quota above the mask changes nothing.
+TEST(HostCores, UsableAreWholeCores) {
+  EXPECT_EQ((HostCores{.allowed = 8, .quota = 1.5}.usable()), 2);
+  EXPECT_EQ((HostCores{.allowed = 8, .quota = 0.2}.usable()), 1);
+  EXPECT_EQ((HostCores{.allowed = 2, .quota = 6}.usable()), 2);
+}
+
+}  // namespace
+}  // namespace trireme
