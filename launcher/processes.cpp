@@ -18,6 +18,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "engine/base/control_groups.h"
 #include "engine/base/error.h"
 
 extern char** environ;
@@ -104,7 +105,7 @@ struct ChildSetup {
   GiveUp(setup);
 }
 
-std::optional<int64_t> CounterIn(const std::string& file, std::string_view name) {
+std::optional<int64_t> CounterIn(const fs::path& file, std::string_view name) {
   std::ifstream in(file);
   std::string word;
   int64_t value = 0;
@@ -115,15 +116,6 @@ std::optional<int64_t> CounterIn(const std::string& file, std::string_view name)
 }
 
 // Folder of this process's control group (version 2), "" if there is none.
-std::string ControlGroup() {
-  std::ifstream in("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(in, line)) {
-    if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
-  }
-  return "";
-}
-
 }  // namespace
 
 void Fd::Reset(int fd) {
@@ -193,7 +185,10 @@ std::string SignalName(int signal) {
 }
 
 int64_t OomKills() {
-  if (const std::optional<int64_t> count = CounterIn(ControlGroup() + "/memory.events", "oom_kill")) return *count;
+  for (const ControlGroup& group : ControlGroupsOf("memory")) {
+    if (const auto count = CounterIn(group.folders.front() / "memory.events", "oom_kill"); group.is_v2 && count)
+      return *count;
+  }
   return CounterIn("/proc/vmstat", "oom_kill").value_or(0);
 }
 
