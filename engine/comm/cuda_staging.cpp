@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/comm/cuda_query.h"
 #include "engine/comm/host_staged.h"
 
 namespace trireme {
@@ -80,7 +81,7 @@ class CudaStagingDevice : public StagingDevice {
     return event;
   }
   bool Signalled(Signal signal) override {
-    const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(signal));
+    const cudaError_t status = Answer(cudaEventQuery(static_cast<cudaEvent_t>(signal)));
     if (status == cudaErrorNotReady) return false;
     CheckCuda(status, "cudaEventQuery");
     return true;

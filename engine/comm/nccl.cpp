@@ -15,6 +15,7 @@
 
 #include "engine/base/error.h"
 #include "engine/comm/backends.h"
+#include "engine/comm/cuda_query.h"
 #include "engine/comm/failure_reports.h"
 #include "engine/comm/flight_recorder.h"
 
@@ -368,7 +369,7 @@ void NcclCommunicator::DoBarrier(Ticket ticket) {
   Launch(OpKind::kBarrier, ticket, nullptr, barrier_stream_,
          [&](cudaStream_t s) { return ncclAllReduce(barrier_word_, barrier_word_, 1, ncclInt64, ncclSum, comm_, s); });
   while (true) {  // asked, not synchronised with: the watchdog must be able to end it
-    const cudaError_t state = cudaStreamQuery(barrier_stream_);
+    const cudaError_t state = Answer(cudaStreamQuery(barrier_stream_));
     DoCheckHealth();
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) CheckCuda(state, "cudaStreamQuery");
