@@ -177,8 +177,8 @@ double CostModel::ElementsOf(const UnitRange& units, bool own) const {
   return static_cast<double>(elements);
 }
 
-// Every state is read and written once, the gradient is read, the weights are written; on the host they are read once
-// more by their copy to the device, which shares the memory's rate with the update of the next unit.
+// Every state is read and written once, the gradient is read, the weights are written. Where an update on the host is
+// of weights on the device their copy reads them once more, at the expense of the next unit's update.
 double CostModel::UpdateSeconds(const Instruction& instruction) const {
   const int unit = instruction.units.first;
   const double states = plan_.moments_per_element + (plan_.HasMaster(unit) ? 1 : 0);
@@ -193,7 +193,7 @@ double CostModel::UpdateSeconds(const Instruction& instruction) const {
   const auto ranks = static_cast<double>(placement_.ranks_per_node());
   const double update = cluster_.host.update_bytes_per_second,
                memory = update > 0 ? update : cluster_.host.MemoryBytesPerSecond();
-  const double copied = elements * static_cast<double>(SizeOf(plan_.dtypes.compute));
+  const double copied = plan_.weights_on_host ? 0 : elements * static_cast<double>(SizeOf(plan_.dtypes.compute));
   double seconds = memory > 0 ? (bytes + copied) * ranks / memory : 0;
   if (plan_.optimizer_on_disk && cluster_.disk.read_bytes_per_second > 0 && cluster_.disk.write_bytes_per_second > 0) {
     const double each_way = elements * state_bytes / 2 * ranks;

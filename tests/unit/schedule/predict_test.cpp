@@ -237,6 +237,26 @@ TEST(Predict, OffloadWaitsForTheHost) {
   EXPECT_GT(p.step_seconds, before);
 }
 
+// Where the weights lie on the host too, no copy of new ones shares its memory with the updates.
+TEST(Predict, WeightsOnTheHostAreNotCopiedBesideUpdates) {
+  SmallPlan small = Base();
+  small.zero_stage = 3;
+  small.offload_optimizer = 1;
+  small.offload_param = true;
+  Cluster cluster = PlainCluster();
+  cluster.host_link = {1e9, 1e9, 0, 0, 0};
+  cluster.host.memory = {{1, 1e9}};
+  const Plan plan = PlanOf(small);
+  ASSERT_TRUE(plan.weights_on_host);
+  const RankPrediction rank = Predict(plan, cluster).ranks.front();
+  double seconds = 0;
+  for (size_t i = 0; i < rank.timeline.size(); ++i) {
+    if (rank.program.instructions[i].instruction.op == Op::kUpdate)
+      seconds += rank.timeline[i].end - rank.timeline[i].start;
+  }
+  EXPECT_NEAR(seconds, Elements(plan) * 30 / 1e9, 1e-6 * seconds);
+}
+
 // 80 billion parameters on 64 devices with 340 Gb/s a node: what each stage sends, how long that takes, and its share.
 TEST(Predict, PRF_03_TheNetworkThatAStageNeeds) {
   Cluster cluster = FindCluster("a100-nvswitch-hdr");
