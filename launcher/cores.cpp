@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,12 +10,13 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/base/host_cores.h"
 #include "engine/base/strings.h"
 
 namespace trireme::launcher {
 namespace {
 
-constexpr int kMostCpus = CPU_SETSIZE;
+constexpr int kMostCpus = 1 << 16;
 
 std::optional<int> ToCpu(std::string_view text) {
   int cpu = -1;
@@ -64,16 +64,15 @@ std::vector<Cpus> Listed(const std::vector<Cpus>& allowed, const std::string& li
 }  // namespace
 
 std::vector<Cpus> AllowedCores(const std::filesystem::path& root) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return {};
+  const std::vector<int> allowed = AllowedCpus();
+  const std::set<int> mask(allowed.begin(), allowed.end());
   std::vector<Cpus> cores;
   std::set<int> taken;
-  for (int cpu = 0; cpu < kMostCpus; ++cpu) {
-    if (!CPU_ISSET(cpu, &set) || taken.contains(cpu)) continue;
+  for (const int cpu : allowed) {
+    if (taken.contains(cpu)) continue;
     Cpus core = {cpu};
     for (const int sibling : ReadList(SiblingsText(root, cpu)).value_or(Cpus{})) {
-      if (sibling != cpu && CPU_ISSET(sibling, &set) && !taken.contains(sibling)) core.push_back(sibling);
+      if (sibling != cpu && mask.contains(sibling) && !taken.contains(sibling)) core.push_back(sibling);
     }
     std::sort(core.begin(), core.end());
     taken.insert(core.begin(), core.end());

@@ -115,7 +115,6 @@ std::optional<int64_t> CounterIn(const fs::path& file, std::string_view name) {
   return std::nullopt;
 }
 
-// Folder of this process's control group (version 2), "" if there is none.
 }  // namespace
 
 void Fd::Reset(int fd) {
@@ -184,12 +183,12 @@ std::string SignalName(int signal) {
   return name != nullptr ? std::string("SIG") + name : fmt::format("signal {}", signal);
 }
 
-int64_t OomKills() {
-  for (const ControlGroup& group : ControlGroupsOf("memory")) {
-    if (const auto count = CounterIn(group.folders.front() / "memory.events", "oom_kill"); group.is_v2 && count)
-      return *count;
+int64_t OomKills(const fs::path& root) {
+  for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
+    const char* name = group.is_v2 ? "memory.events" : "memory.oom_control";
+    if (const auto count = CounterIn(group.folders.front() / name, "oom_kill")) return *count;
   }
-  return CounterIn("/proc/vmstat", "oom_kill").value_or(0);
+  return CounterIn(root / "proc/vmstat", "oom_kill").value_or(0);
 }
 
 }  // namespace trireme::launcher

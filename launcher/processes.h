@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,6 +53,6 @@ std::vector<pid_t> Descendants(pid_t root);
 std::string SignalName(int signal);  // "SIGKILL"
 
 // How often the kernel killed a process for want of memory: this control group's counter, else the machine's.
-int64_t OomKills();
+int64_t OomKills(const std::filesystem::path& root = "/");
 
 }  // namespace trireme::launcher

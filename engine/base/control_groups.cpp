@@ -1,28 +1,50 @@
 #include "engine/base/control_groups.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <utility>
+
+#include "engine/base/strings.h"
 
 namespace trireme {
+namespace {
 
 namespace fs = std::filesystem;
 
+// `own`: as /proc/self/cgroup has it, from the top. One that leads out of the top is of another namespace, and not to
+// be seen from here.
+std::vector<fs::path> FoldersOf(const fs::path& top, fs::path own) {
+  std::vector<fs::path> folders;
+  own = own.relative_path();
+  if (std::ranges::find(own, fs::path("..")) == own.end()) {
+    for (; !own.empty(); own = own.parent_path()) folders.push_back(top / own);
+  }
+  folders.push_back(top);
+  return folders;
+}
+
+}  // namespace
+
 std::vector<ControlGroup> ControlGroupsOf(std::string_view controller, const fs::path& root) {
+  const fs::path all = root / "sys/fs/cgroup";
   std::vector<ControlGroup> groups;
   std::ifstream in(root / "proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {  // "0::/jobs/seven", "4:cpu,cpuacct:/docker/1"
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_v2 = controllers == ",,";
-    if (!is_v2 && controllers.find("," + std::string(controller) + ",") == std::string::npos) continue;
-    const fs::path all = root / "sys/fs/cgroup", top = is_v2 ? all : all / controller;
-    ControlGroup group{is_v2, {}};
-    fs::path own = fs::path(line.substr(second + 1)).relative_path();
-    for (; !own.empty(); own = own.parent_path()) group.folders.push_back(top / own);
-    group.folders.push_back(top);
-    groups.push_back(std::move(group));
+    const std::string list = line.substr(first + 1, second - first - 1), own = line.substr(second + 1);
+    if (list.empty()) {
+      groups.push_back({true, FoldersOf(all, own)});
+      continue;
+    }
+    const std::vector<std::string> controllers = Split(list, ',');
+    if (std::ranges::find(controllers, controller) == controllers.end()) continue;
+    std::error_code error;  // mounted by its own name or by that of the list
+    const fs::path single = all / controller, top = fs::exists(single, error) ? single : all / list;
+    groups.push_back({false, FoldersOf(top, own)});
   }
+  if (groups.empty()) groups = {{true, {all}}, {false, {all / controller}}};  // not told: what is mounted there
   return groups;
 }
 

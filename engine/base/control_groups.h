@@ -9,7 +9,7 @@ namespace trireme {
 
 struct ControlGroup {
   bool is_v2 = true;  // version 1 has other names for the same limits
-  // The group's own folder, then those above it: their limits count too.
+  // The group's own folder, then those above it: their limits count too. Some may not exist.
   std::vector<std::filesystem::path> folders;
 };
 

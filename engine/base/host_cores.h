@@ -1,8 +1,9 @@
 // How many cores this process may use, by the kernel's word.
-//   at::set_num_threads(ReadHostCores().usable());
+//   const HostCores cores = ReadHostCores();  cores.usable();
 #pragma once
 #include <filesystem>
 #include <limits>
+#include <vector>
 
 namespace trireme {
 
@@ -15,5 +16,8 @@ struct HostCores {
 
 // `root`: where /proc and /sys hang; tests give a folder of their own.
 HostCores ReadHostCores(const std::filesystem::path& root = "/");
+
+// Numbers of the CPUs in the affinity mask, ascending; empty where the kernel does not say.
+std::vector<int> AllowedCpus();
 
 }  // namespace trireme

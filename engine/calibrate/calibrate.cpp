@@ -42,10 +42,10 @@ std::string ProcessorName() {
   return "a processor";
 }
 
-void Describe(at::Device on, DeviceDescription& device) {
+void Describe(at::Device on, int64_t cores, DeviceDescription& device) {
   if (!on.is_cuda()) {
     device.kind = DeviceKind::kCpu;
-    device.name = fmt::format("{}, {} cores", ProcessorName(), ReadHostCores().usable());
+    device.name = fmt::format("{}, {} cores", ProcessorName(), cores);
     return;
   }
 #ifdef TRIREME_HAS_CUDA
@@ -95,7 +95,8 @@ Calibration Calibrate(RankWorld& world, const CalibrateOptions& options) {
   const int64_t sharing = cuda ? 1 : world.world_size;
   cluster.name = HostName();
   cluster.devices_per_node = cuda ? world.world_size : 1;
-  Describe(world.device, cluster.device);
+  cluster.host.cores = ReadHostCores().usable();
+  Describe(world.device, cluster.host.cores, cluster.device);
   MeasureCompute(watch, sizes, sharing, cluster.device, found.figures);
   AddPeak(cluster.device);
   MeasureHostLink(watch, sizes, sharing, cluster.host_link, found.figures);
@@ -103,14 +104,13 @@ Calibration Calibrate(RankWorld& world, const CalibrateOptions& options) {
   if (world.rank == 0) {
     RankWorld alone = Alone(world);
     alone.device = at::kCPU;
-    MeasureHostMemory(alone, sizes, cluster.host, found.figures);
+    MeasureHostMemory(alone, sizes, cuda ? SystemPageLock() : nullptr, cluster.host, found.figures);
     try {
       if (!options.folder.empty()) MeasureDisk(options.folder, sizes, cluster.disk, found.figures);
     } catch (const Error& error) {  // what else was measured is worth as much
       log::Warn("the disk is not measured: {}", error.what());
     }
   }
-  cluster.host.cores = ReadHostCores().usable();
   FitEngineFactor(watch, sizes, sharing, cluster, found.figures);
   cluster.source = Source(world, cluster, found.figures);
   return found;

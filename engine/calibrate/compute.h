@@ -34,7 +34,7 @@ struct Sizes {
   int64_t fit_layers = 0, fit_hidden = 0, fit_heads = 0, fit_vocabulary = 0, fit_sequence = 0, fit_micro_batch = 0,
           fit_accumulation = 0, fit_steps = 0;
   Effort effort;
-  Effort sustained;  // of the update on the host
+  Effort sustained;  // of the update on the host: samples as long as an update
 };
 Sizes SizesOf(at::Device device, bool quick);
 

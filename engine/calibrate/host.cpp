@@ -4,17 +4,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <vector>
 
-#include "engine/base/host_cores.h"
+#include "engine/base/host_memory.h"
 #include "engine/storage/aligned_memory.h"
 #include "engine/storage/store.h"
-#include "engine/zero/host_memory.h"
 
 #ifdef TRIREME_HAS_CUDA
 #include <c10/cuda/CUDAGuard.h>
@@ -64,7 +62,8 @@ void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing
                      Figures& figures) {
   const at::Device device = watch.world().device;
   const int64_t n = std::min(sizes.wide_elements / 4, kMostCopyElements);
-  const at::Tensor host = HostFlat(n, at::kFloat, SystemPageLock());
+  const std::shared_ptr<PageLock> page_lock = device.is_cuda() ? SystemPageLock() : nullptr;
+  const at::Tensor host = HostFlat(n, at::kFloat, page_lock);
   const at::Tensor there = at::empty({n}, at::TensorOptions().dtype(at::kFloat).device(device));
   const auto rate = [&](const char* name, const Timing& timing) {
     const double value = static_cast<double>(sharing) * static_cast<double>(host.nbytes()) / timing.seconds;
@@ -75,7 +74,7 @@ void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing
   link.down_bytes_per_second = rate("device to host", watch.Time([&] { host.copy_(there, true); }));
 #ifdef TRIREME_HAS_CUDA
   if (!device.is_cuda()) return;
-  const at::Tensor host_to = HostFlat(n, at::kFloat, SystemPageLock()), back = at::empty_like(there);
+  const at::Tensor host_to = HostFlat(n, at::kFloat, page_lock), back = at::empty_like(there);
   const double both = rate("both ways, each", watch.Time([&] { CopyBothWays(device, host, there, back, host_to); }));
   link.up_duplex_bytes_per_second = std::min(both, link.up_bytes_per_second);
   link.down_duplex_bytes_per_second = std::min(both, link.down_bytes_per_second);
@@ -86,10 +85,10 @@ void MeasureHostLink(const Stopwatch& watch, const Sizes& sizes, int64_t sharing
 #endif
 }
 
-void MeasureHostMemory(RankWorld& alone, const Sizes& sizes, HostDescription& host, Figures& figures) {
+void MeasureHostMemory(RankWorld& alone, const Sizes& sizes, const std::shared_ptr<PageLock>& page_lock,
+                       HostDescription& host, Figures& figures) {
   const Stopwatch watch(alone, sizes.effort);
-  host.cores = ReadHostCores().usable();
-  host.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  host.memory_bytes = ReadHostMemory().limit;
   const int64_t n = std::min(sizes.wide_elements, kMostCopyElements);
   const at::Tensor a = HostFlat(n, at::kFloat, nullptr), b = HostFlat(n, at::kFloat, nullptr),
                    c = HostFlat(n, at::kFloat, nullptr);
@@ -108,8 +107,8 @@ void MeasureHostMemory(RankWorld& alone, const Sizes& sizes, HostDescription& ho
         {fmt::format("memory, {} thread{}", threads, threads == 1 ? "" : "s"), rate, "B/s", timing.spread});
   }
   const int64_t states = sizes.wide_elements / 4;
-  const Timing adam = TimeAdam(Stopwatch(alone, sizes.sustained), states, [](int64_t elements, at::ScalarType type) {
-    return HostFlat(elements, type, SystemPageLock());  // as offloaded states lie
+  const Timing adam = TimeAdam(Stopwatch(alone, sizes.sustained), states, [&](int64_t elements, at::ScalarType type) {
+    return HostFlat(elements, type, page_lock);
   });
   host.update_bytes_per_second = static_cast<double>(states) * kAdamBytes / adam.seconds;
   figures.push_back({"Adam on the CPU, all threads", host.update_bytes_per_second, "B/s", adam.spread});

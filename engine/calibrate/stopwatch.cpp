@@ -39,7 +39,8 @@ Timing Stopwatch::Time(const std::function<void()>& work) const {
   Seconds(work, 1);
   world_.world->Barrier();
   const double once = std::max(1e-7, Mean(Seconds(work, 2) / 2));
-  const auto repetitions = std::clamp<int64_t>(std::llround(effort_.sample_seconds / once), 1, kMostRepetitions);
+  const auto repetitions =
+      std::clamp<int64_t>(static_cast<int64_t>(std::ceil(effort_.sample_seconds / once)), 1, kMostRepetitions);
   const auto samples = std::llround(effort_.seconds / (once * static_cast<double>(repetitions)));
   return TimeSamples(work, repetitions, std::clamp<int64_t>(samples, effort_.least_samples, kMostSamples));
 }

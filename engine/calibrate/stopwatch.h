@@ -20,7 +20,8 @@ struct Timing {
 struct Effort {
   double seconds = 0.1;       // of measuring, after the warm-up
   int64_t least_samples = 5;  // whatever that takes
-  // Of one sample, at least, which is the mean of what fits into it: long against the clock and a device's wake-up.
+  // Of one sample at least: the mean of as many repetitions as that takes. Long against the clock and the wake-up of a
+  // device.
   double sample_seconds = 2e-3;
 };
 

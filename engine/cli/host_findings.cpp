@@ -100,11 +100,12 @@ Findings ProcessorFindings(const HostSources& sources) {
   }
   if (host.quota < cores) {
     found.push_back({Health::kWarning, "cpu",
-                     fmt::format("the control group grants {:.1f} of {} cores", host.quota, cores), "cpu.max",
+                     fmt::format("the control group grants {:.2g} of {} cores", host.quota, cores), "/sys/fs/cgroup",
                      "give the container more cores (--cpus) where updates run on the CPU or ranks are CPU ranks"});
   }
-  if (const auto threads = env::FirstInteger("OMP_NUM_THREADS"); threads && *threads > cores) {
-    found.push_back({Health::kWarning, "cpu", fmt::format("{} threads a rank on {} cores", *threads, cores),
+  const int usable = host.usable();
+  if (const auto threads = env::FirstInteger("OMP_NUM_THREADS"); threads && *threads > usable) {
+    found.push_back({Health::kWarning, "cpu", fmt::format("{} threads a rank on {} cores", *threads, usable),
                      "OMP_NUM_THREADS", "unset it: the launcher shares the cores out"});
   }
   std::ifstream load_file(sources.root / "proc/loadavg");

@@ -9,12 +9,14 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/host_cores.h"
+
 namespace trireme::data {
 
-// 0 asks for as many threads as the machine has, at most 16: beyond that memory is the limit.
+// 0 asks for as many threads as this process has cores, at most 16: beyond that memory is the limit.
 inline int ResolveThreads(int threads) {
   if (threads > 0) return threads;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+  return std::clamp(ReadHostCores().usable(), 1, 16);
 }
 
 // The parts differ by one in size at most. The first exception of any part is thrown again here, after all have ended.

@@ -13,6 +13,7 @@
 
 #include "engine/base/env.h"
 #include "engine/base/error.h"
+#include "engine/base/host_cores.h"
 #include "engine/base/log.h"
 #include "engine/comm/backends.h"
 #include "engine/comm/host_staged.h"
@@ -87,8 +88,11 @@ RankWorld RankWorld::FromEnvironment(const std::string& device, bool oversubscri
   if (world.device.is_cuda()) cudaSetDevice(world.device.index());
 #endif
   if (const auto threads = env::FirstInteger("OMP_NUM_THREADS");
-      threads && *threads >= 1 && std::in_range<int>(*threads))
+      threads && *threads >= 1 && std::in_range<int>(*threads)) {
     at::set_num_threads(static_cast<int>(*threads));
+  } else if (const HostCores cores = ReadHostCores(); cores.quota < cores.allowed) {  // which LibTorch does not see
+    at::set_num_threads(std::max(1, cores.usable() / info.local_world));
+  }
   world.store = Store::Connect(info);
   world.make_group = [store = world.store, rank = info.rank, cuda = world.device.is_cuda(), shared = world.shares_gpus](
                          const std::string& name, const std::vector<int>& ranks) {

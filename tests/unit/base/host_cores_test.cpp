@@ -52,6 +52,19 @@ TEST_F(HostCoresTest, OfTheOldKindOfGroups) {
   EXPECT_EQ(ReadHostCores(root_).quota, 1.5);
 }
 
+// The kernel's word is missing, or leads out of what can be seen here.
+TEST_F(HostCoresTest, WithoutAPathTheTopCounts) {
+  Write("sys/fs/cgroup/cpu.max", "200000 100000\n");
+  EXPECT_EQ(ReadHostCores(root_).quota, 2);
+  Write("proc/self/cgroup", "0::/../other\n");
+  Write("sys/fs/other/cpu.max", "50000 100000\n");
+  EXPECT_EQ(ReadHostCores(root_).quota, 2);
+  Write("proc/self/cgroup", "7:cpu,cpuacct:/\n0::/\n");  // both versions at once, the first under both its names
+  Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n");
+  Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(ReadHostCores(root_).quota, 1.5);
+}
+
 // 1.5 cores keep two threads busy; a quota above the mask changes nothing.
 TEST(HostCores, UsableAreWholeCores) {
   EXPECT_EQ((HostCores{.allowed = 8, .quota = 1.5}.usable()), 2);
