@@ -295,8 +295,8 @@ void SectionReader::FlagConflict(const std::string& key, const std::string& writ
 void SectionReader::AutoNeedsFlag(const std::string& key, const std::string& flag_name, AutoRule rule) {
   const bool later = rule == AutoRule::kNeedsFlagLater;
   diagnostics().Add(
-      {later ? Severity::kNotice : Severity::kError, "CFG007", At(key), Path(key),
-       later ? fmt::format("\"auto\": a plan needs no value, and `trireme train` stops without {}", flag_name)
+      {later ? Severity::kWarning : Severity::kError, "CFG007", At(key), Path(key),
+       later ? fmt::format("\"auto\": no value is needed here, but `trireme train` stops without {}", flag_name)
              : fmt::format("\"auto\" needs a value, and {} is not given", flag_name),
        fmt::format("pass {}, or write the value", flag_name)});
 }

@@ -107,8 +107,8 @@ class SectionReader {
   bool Read(const std::string& key, std::array<double, 2>& value, Range range);
 
   // As Read, but an absent or "auto" key takes the flag; a written value that differs from the flag is an error.
-  // "auto" without the flag: kDefault: the default stands; kNeedsFlag: an error; kNeedsFlagLater: the default stands,
-  // and a notice says that a run will need the flag. `null_is_absent`: else null is an error.
+  // "auto" without the flag: the default stands; is an error; stands, with a warning that a run will need the flag.
+  // `null_is_absent`: else null is an error.
   enum class AutoRule : uint8_t { kDefault, kNeedsFlag, kNeedsFlagLater };
   template <class T>
   bool Fill(const std::string& key, T& value, const std::optional<T>& flag, const std::string& flag_name,

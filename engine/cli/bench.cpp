@@ -186,7 +186,7 @@ class Bench {
     WriteFileDurably(file, WithKeys(common_, o.config, keys), ErrorCode::kEnvironment);
     PlanOptions plan;
     plan.deepspeed_config = file;
-    plan.fill.for_plan = true;
+    plan.fill.train_iters = o.warmup + o.steps;  // as the run that follows has it
     plan.model = o.model;
     plan.init_from = o.init_from;
     plan.cluster = o.cluster;

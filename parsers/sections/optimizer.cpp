@@ -159,8 +159,7 @@ void ReadBetas(SectionReader& params, const TrainFlags& flags, OptimizerConfig& 
 }
 
 void ReadLr(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {
-  const auto rule = flags.for_plan ? SectionReader::AutoRule::kNeedsFlagLater : SectionReader::AutoRule::kNeedsFlag;
-  params.Fill("lr", c.lr, flags.lr, "--lr", AtLeast(0), rule);
+  params.Fill("lr", c.lr, flags.lr, "--lr", AtLeast(0), NeededByARun(flags));
 }
 
 void ReadAdam(SectionReader& params, const TrainFlags& flags, OptimizerConfig& c) {

@@ -10,8 +10,6 @@
 namespace trireme {
 namespace {
 
-using AutoRule = SectionReader::AutoRule;
-
 const std::vector<std::pair<std::string, SchedulerType>> kTypes = {{"WarmupLR", SchedulerType::kWarmupLR},
                                                                    {"WarmupDecayLR", SchedulerType::kWarmupDecayLR},
                                                                    {"WarmupCosineLR", SchedulerType::kWarmupCosineLR},
@@ -66,9 +64,6 @@ std::optional<SchedulerType> ReadType(SectionReader& in, std::optional<Scheduler
   return std::nullopt;
 }
 
-// Of "auto": a plan needs neither rates nor a schedule's length, a run does.
-AutoRule RuleOf(const TrainFlags& flags) { return flags.for_plan ? AutoRule::kNeedsFlagLater : AutoRule::kNeedsFlag; }
-
 void Missing(SectionReader& params, const char* key, const char* fix) {
   params.diagnostics().Error("CFG040", params.Here(), params.Path(key), "the schedule needs this key, and it is absent",
                              fix);
@@ -76,7 +71,7 @@ void Missing(SectionReader& params, const char* key, const char* fix) {
 
 void ReadWarmupSteps(SectionReader& params, const TrainFlags& flags, SchedulerConfig& c) {
   params.Fill("warmup_num_steps", c.warmup_num_steps, flags.lr_warmup_iters, "--lr-warmup-iters", Between(1, 1e15),
-              RuleOf(flags));
+              NeededByARun(flags));
   std::string type = "log";
   if (params.Read("warmup_type", type) && type != "log" && type != "linear") {
     params.diagnostics().Warning("CFG012", params.At("warmup_type"), params.Path("warmup_type"),
@@ -94,10 +89,13 @@ void ReadTotalSteps(SectionReader& params, const TrainFlags& flags, SchedulerCon
   if (params.Has(key) && !params.IsAuto(key)) {
     params.Read(key, c.total_num_steps, range);
   } else if (flags.train_iters || params.IsAuto(key)) {
-    params.Fill(key, c.total_num_steps, flags.train_iters, "--train-iters", range, RuleOf(flags));
+    params.Fill(key, c.total_num_steps, flags.train_iters, "--train-iters", range, NeededByARun(flags));
   } else {
     params.Know(key);
-    if (!flags.for_plan) return Missing(params, key, "write it, or pass --train-iters");
+    const char* fix = "write it, or pass --train-iters";
+    if (!flags.for_plan) return Missing(params, key, fix);
+    params.diagnostics().Warning("CFG040", params.Here(), params.Path(key),
+                                 "absent: no value is needed here, but `trireme train` stops without one", fix);
   }
   if (c.total_num_steps > 0 && c.total_num_steps < c.warmup_num_steps) {
     params.diagnostics().Warning(

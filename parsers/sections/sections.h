@@ -17,6 +17,11 @@ struct WrittenBatch {
   bool wrong = false;  // one of them was refused, so that deriving makes no sense
 };
 
+// Of "auto" where a run needs a value and a plan does not: rates, the length of a schedule.
+inline SectionReader::AutoRule NeededByARun(const TrainFlags& flags) {
+  return flags.for_plan ? SectionReader::AutoRule::kNeedsFlagLater : SectionReader::AutoRule::kNeedsFlag;
+}
+
 // `root` is the reader of the whole file for sections whose keys stand at the top level.
 WrittenBatch ParseBatch(SectionReader& root, const TrainFlags& flags);
 OptimizerConfig ParseOptimizer(SectionReader in, const TrainFlags& flags);
