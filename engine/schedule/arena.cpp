@@ -49,18 +49,22 @@ BufferKey WithoutMicroBatch(BufferKey key) {
 class Places {
  public:
   explicit Places(const std::vector<Life>& lives) : of_life_(lives.size()), together_(lives.size()) {
-    std::map<BufferKey, int32_t> period;
+    // Lives of one buffer in different micro-batches, and how many of them are there at once.
+    std::map<BufferKey, size_t> families;
+    std::vector<size_t> family(lives.size());
+    for (size_t i = 0; i < lives.size(); ++i) {
+      family[i] = families.try_emplace(WithoutMicroBatch(lives[i].key), families.size()).first->second;
+    }
+    std::vector<int32_t> period(families.size(), 1);
     ForEachConflict(lives, [&](size_t earlier, size_t later) {
-      const BufferKey key = WithoutMicroBatch(lives[later].key);
-      if (WithoutMicroBatch(lives[earlier].key) != key) return;
-      int32_t& periods = period.try_emplace(key, 1).first->second;
+      if (family[earlier] != family[later]) return;
+      int32_t& periods = period[family[later]];
       periods = std::max(periods, lives[later].key.micro_batch - lives[earlier].key.micro_batch + 1);
     });
     std::map<BufferKey, size_t> numbers;
     for (size_t i = 0; i < lives.size(); ++i) {
       BufferKey key = lives[i].key;
-      const auto found = period.find(WithoutMicroBatch(key));
-      if (key.micro_batch >= 0) key.micro_batch %= found == period.end() ? 1 : found->second;
+      if (key.micro_batch >= 0) key.micro_batch %= period[family[i]];
       const auto [place, is_new] = numbers.try_emplace(key, bytes_.size());
       if (is_new) bytes_.push_back(0);
       of_life_[i] = place->second;
@@ -68,8 +72,7 @@ class Places {
     }
     apart_.assign(bytes_.size() * bytes_.size(), false);
     ForEachConflict(lives, [&](size_t earlier, size_t later) {
-      const size_t a = of_life_[earlier], b = of_life_[later];
-      apart_[a * bytes_.size() + b] = apart_[b * bytes_.size() + a] = true;
+      apart_[Pair(of_life_[earlier], of_life_[later])] = true;
       together_[later] += lives[earlier].bytes;
     });
     for (size_t i = 0; i < lives.size(); ++i) together_[i] += lives[i].bytes;
@@ -78,13 +81,15 @@ class Places {
   size_t size() const { return bytes_.size(); }
   size_t OfLife(size_t life) const { return of_life_[life]; }
   int64_t Bytes(size_t place) const { return bytes_[place]; }
-  bool Apart(size_t a, size_t b) const { return apart_[a * bytes_.size() + b]; }
+  bool Apart(size_t a, size_t b) const { return apart_[Pair(a, b)]; }
   size_t LifeAtPeak() const { return static_cast<size_t>(std::ranges::max_element(together_) - together_.begin()); }
 
  private:
+  size_t Pair(size_t a, size_t b) const { return std::min(a, b) * bytes_.size() + std::max(a, b); }
+
   std::vector<size_t> of_life_;
   std::vector<int64_t> bytes_;
-  std::vector<bool> apart_;        // matrix
+  std::vector<bool> apart_;        // half of a matrix
   std::vector<int64_t> together_;  // of each life: its bytes and those of the earlier ones that it keeps apart from
 };
 
