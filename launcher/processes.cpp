@@ -18,7 +18,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "engine/base/control_groups.h"
 #include "engine/base/error.h"
 
 extern char** environ;
@@ -105,16 +104,6 @@ struct ChildSetup {
   GiveUp(setup);
 }
 
-std::optional<int64_t> CounterIn(const fs::path& file, std::string_view name) {
-  std::ifstream in(file);
-  std::string word;
-  int64_t value = 0;
-  while (in >> word >> value) {
-    if (word == name) return value;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 void Fd::Reset(int fd) {
@@ -181,14 +170,6 @@ std::vector<pid_t> Descendants(pid_t root) {
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
   return name != nullptr ? std::string("SIG") + name : fmt::format("signal {}", signal);
-}
-
-int64_t OomKills(const fs::path& root) {
-  for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
-    const char* name = group.is_v2 ? "memory.events" : "memory.oom_control";
-    if (const auto count = CounterIn(group.folders.front() / name, "oom_kill")) return *count;
-  }
-  return CounterIn(root / "proc/vmstat", "oom_kill").value_or(0);
 }
 
 }  // namespace trireme::launcher

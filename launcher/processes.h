@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,8 +50,5 @@ Spawned SpawnRank(const LocalJob& job, const RankSpec& rank, const sigset_t& mas
 std::vector<pid_t> Descendants(pid_t root);
 
 std::string SignalName(int signal);  // "SIGKILL"
-
-// How often the kernel killed a process for want of memory: this control group's counter, else the machine's.
-int64_t OomKills(const std::filesystem::path& root = "/");
 
 }  // namespace trireme::launcher

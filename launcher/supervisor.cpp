@@ -17,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/base/host_memory.h"
 #include "engine/base/progress_note.h"
 
 namespace trireme::launcher {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
-#include <utility>
+#include <system_error>
 
 #include "engine/base/strings.h"
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
-#include <string>
 
 #include "engine/base/control_groups.h"
 

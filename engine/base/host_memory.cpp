@@ -24,8 +24,8 @@ std::optional<int64_t> NumberIn(const fs::path& file) {
   return value;
 }
 
-// Of lines "name value" or "name: value unit".
-int64_t CounterIn(const fs::path& file, std::string_view name) {
+// Of lines "name value" or "name: value unit"; none where no line has the name.
+std::optional<int64_t> CounterIn(const fs::path& file, std::string_view name) {
   std::ifstream in(file);
   std::string line;
   while (std::getline(in, line)) {
@@ -35,15 +35,15 @@ int64_t CounterIn(const fs::path& file, std::string_view name) {
       return std::stoll(line.substr(digits));
     }
   }
-  return 0;
+  return std::nullopt;
 }
 
 // How a version of control groups names what we read.
 struct Names {
-  const char *limit, *used, *cache;
+  const char *limit, *used, *cache, *events;
 };
-constexpr Names kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Names kV2 = {"memory.max", "memory.current", "inactive_file"};
+constexpr Names kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control"};
+constexpr Names kV2 = {"memory.max", "memory.current", "inactive_file", "memory.events"};
 
 }  // namespace
 
@@ -55,8 +55,8 @@ std::string HostMemory::Describe() const {
 HostMemory ReadHostMemory(const fs::path& root) {
   constexpr int64_t kKiB = 1024;
   HostMemory memory;
-  memory.limit = CounterIn(root / "proc/meminfo", "MemTotal") * kKiB;
-  memory.available = CounterIn(root / "proc/meminfo", "MemAvailable") * kKiB;
+  memory.limit = CounterIn(root / "proc/meminfo", "MemTotal").value_or(0) * kKiB;
+  memory.available = CounterIn(root / "proc/meminfo", "MemAvailable").value_or(0) * kKiB;
   for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
     const Names& names = group.is_v2 ? kV2 : kV1;
     for (const fs::path& folder : group.folders) {
@@ -67,12 +67,20 @@ HostMemory ReadHostMemory(const fs::path& root) {
       }
       if (limit && *limit <= memory.limit) {
         const int64_t used = NumberIn(folder / names.used).value_or(0),
-                      cache = CounterIn(folder / "memory.stat", names.cache);
+                      cache = CounterIn(folder / "memory.stat", names.cache).value_or(0);
         memory.available = std::clamp<int64_t>(*limit - (used - cache), 0, memory.available);
       }
     }
   }
   return memory;
+}
+
+int64_t OomKills(const fs::path& root) {
+  for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
+    const char* events = (group.is_v2 ? kV2 : kV1).events;
+    if (const auto count = CounterIn(group.folders.front() / events, "oom_kill")) return *count;
+  }
+  return CounterIn(root / "proc/vmstat", "oom_kill").value_or(0);
 }
 
 ProcessMemory ReadProcessMemory() {

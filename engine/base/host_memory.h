@@ -19,6 +19,9 @@ struct HostMemory {
 // the groups above count too. 0 where the kernel does not say.
 HostMemory ReadHostMemory(const std::filesystem::path& root = "/");
 
+// How often the kernel killed a process for want of memory: this control group's counter, else the machine's.
+int64_t OomKills(const std::filesystem::path& root = "/");
+
 // Of the calling process.
 struct ProcessMemory {
   int64_t resident = 0, peak_resident = 0;

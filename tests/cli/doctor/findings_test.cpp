@@ -10,28 +10,18 @@
 #include "engine/cli/findings.h"
 #include "engine/cli/host_findings.h"
 #include "engine/cli/nvml.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/kernel_files.h"
 
 namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Doctor : public ::testing::Test {
+class Doctor : public ::testing::Test, protected testing::KernelFiles {
  protected:
-  void SetUp() override {
-    root_ = testing::NewTempFolder("doctor");
-    fs::create_directories(root_ / "dev/shm");
-  }
-  void TearDown() override { fs::remove_all(root_); }
+  void SetUp() override { fs::create_directories(root_ / "dev/shm"); }
 
-  void Write(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
   HostSources Sources() const { return {.root = root_, .nvme_path = root_}; }
-
-  fs::path root_;
 };
 
 // The finding whose text has `part`; a failure if there is none.

@@ -15,6 +15,8 @@
 #include <set>
 #include <system_error>
 
+#include "tests/support/temp_folder.h"
+
 extern char** environ;
 
 namespace trireme::testing {
@@ -145,11 +147,7 @@ Outcome RunTrireme(const std::vector<std::string>& words, const std::map<std::st
   return Command(kTrireme, words, environment).Wait();
 }
 
-TempFolder::TempFolder() {
-  std::string name = (fs::temp_directory_path() / "trireme-test-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) std::abort();
-  path_ = name;
-}
+TempFolder::TempFolder() : path_(NewTempFolder("test")) {}
 
 TempFolder::~TempFolder() {
   std::error_code error;

@@ -4,28 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <string>
 
-#include "tests/support/temp_folder.h"
+#include "tests/support/kernel_files.h"
 
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
-
-class HostCoresTest : public ::testing::Test {
- protected:
-  void Write(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-
-  ~HostCoresTest() override { fs::remove_all(root_); }
-
-  const fs::path root_ = testing::NewTempFolder("host_cores");
-};
+class HostCoresTest : public ::testing::Test, protected testing::KernelFiles {};
 
 TEST_F(HostCoresTest, WithoutAGroupTheMaskCounts) {
   const HostCores cores = ReadHostCores(root_);

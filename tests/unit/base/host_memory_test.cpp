@@ -2,31 +2,18 @@
 #include "engine/base/host_memory.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "tests/support/kernel_files.h"
 
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
-
-class HostMemoryTest : public ::testing::Test {
+class HostMemoryTest : public ::testing::Test, protected testing::KernelFiles {
  protected:
-  HostMemoryTest() {
-    fs::remove_all(root_);
-    Write("proc/meminfo", "MemTotal:       65536 kB\nMemFree: 100 kB\nMemAvailable:   40960 kB\n");
-  }
-  ~HostMemoryTest() override { fs::remove_all(root_); }
+  HostMemoryTest() { Write("proc/meminfo", "MemTotal:       65536 kB\nMemFree: 100 kB\nMemAvailable:   40960 kB\n"); }
 
-  void Write(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-
-  fs::path root_ = fs::path(::testing::TempDir()) / ("host_memory_" + std::to_string(::getpid()));
   static constexpr int64_t kMiB = 1 << 20;
 };
 
@@ -58,6 +45,19 @@ TEST_F(HostMemoryTest, OfTheOldKindOfGroups) {
   const HostMemory memory = ReadHostMemory(root_);
   EXPECT_EQ(memory.limit, 16 * kMiB);
   EXPECT_EQ(memory.available, 10 * kMiB);
+}
+
+// The own group's counter in both versions, else the machine's.
+TEST_F(HostMemoryTest, OomKillsAreThoseOfTheOwnGroup) {
+  EXPECT_EQ(OomKills(root_), 0);
+  Write("proc/vmstat", "nr_free_pages 5\noom_kill 40\n");
+  EXPECT_EQ(OomKills(root_), 40);
+  Write("proc/self/cgroup", "4:memory:/docker/1\n");
+  Write("sys/fs/cgroup/memory/docker/1/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+  EXPECT_EQ(OomKills(root_), 3);
+  Write("proc/self/cgroup", "0::/jobs/seven\n");
+  Write("sys/fs/cgroup/jobs/seven/memory.events", "low 0\noom 9\noom_kill 2\n");
+  EXPECT_EQ(OomKills(root_), 2);
 }
 
 TEST(ProcessMemoryTest, SeesThisProcess) {

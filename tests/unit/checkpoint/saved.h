@@ -1,8 +1,6 @@
 // Checkpoints for tests: a few tensors cut over any number of ranks the way that ZeRO cuts flat buffers, with values
 // that follow from name, state and element, so that a test knows every byte without keeping any.
 #pragma once
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include "checkpoint/writer.h"
 #include "engine/base/bytes.h"
 #include "tests/support/error_id.h"
+#include "tests/support/temp_folder.h"
 
 namespace trireme::checkpoint::testing {
 
@@ -20,10 +19,6 @@ using trireme::testing::IdOf;
 
 class TemporaryRoot {
  public:
-  TemporaryRoot() {
-    std::string text = (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
-    path_ = ::mkdtemp(text.data());
-  }
   ~TemporaryRoot() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -31,7 +26,7 @@ class TemporaryRoot {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  std::filesystem::path path_;
+  std::filesystem::path path_ = trireme::testing::NewTempFolder("checkpoint");
 };
 
 struct SavedTensor {

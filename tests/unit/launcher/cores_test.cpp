@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
+#include <vector>
 
 #include "tests/support/error_id.h"
+#include "tests/support/kernel_files.h"
 
 namespace trireme::launcher {
 namespace {
@@ -42,19 +42,15 @@ TEST(Cores, HardwareThreadsOfACoreStayTogether) {
   ASSERT_FALSE(single.empty());
   for (const Cpus& core : single) EXPECT_EQ(core.size(), 1U);
   if (single.size() < 2) GTEST_SKIP() << "this process may use one core only";
-  std::string name = (std::filesystem::temp_directory_path() / "trireme-cores-XXXXXX").string();
-  ASSERT_NE(mkdtemp(name.data()), nullptr);
-  const std::filesystem::path root = name;
+  const trireme::testing::KernelFiles kernel;
   const int first = single[0][0], second = single[1][0];
   for (const int cpu : {first, second}) {
-    const auto folder = root / ("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology");
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder / "thread_siblings_list") << first << "," << second << "\n";
+    kernel.Write("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list",
+                 std::to_string(first) + "," + std::to_string(second) + "\n");
   }
-  const std::vector<Cpus> paired = AllowedCores(root);
+  const std::vector<Cpus> paired = AllowedCores(kernel.root());
   EXPECT_EQ(paired.size(), single.size() - 1);
   EXPECT_EQ(paired[0], (Cpus{first, second}));
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace
