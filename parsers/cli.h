@@ -134,8 +134,9 @@ struct BenchOptions {
   int64_t micro_batch_size = 1;              // sequences, where a layout names none
   int64_t seq_length = 1024;
   int64_t steps = 20, warmup = kFirstUntracedStep;  // measured, and before them
-  std::string data_path;                            // "": random tokens
-  std::string cluster;                              // to predict beside; "": nothing is predicted
+  int64_t all_steps() const { return warmup + steps; }
+  std::string data_path;  // "": random tokens
+  std::string cluster;    // to predict beside; "": nothing is predicted
   std::optional<double> peak_tflops;
   std::string json, html;  // files out; "": none
   std::string work_dir;    // for configs, logs and traces; "": a temporary one, removed

@@ -26,8 +26,8 @@ namespace {
 constexpr double kOverlapSeconds = 20e-3;  // of collectives in one sample
 constexpr int64_t kOverlapSamples = 7;
 constexpr double kWorkSeconds = 2e-3;  // of compute between collectives, as between those of a small layer
-constexpr double kLeastShare =
-    0.01;  // what a collective takes at least of a product and itself: noise makes nothing free
+// What a collective takes at least of a product and itself: noise makes nothing free.
+constexpr double kLeastShare = 0.01;
 
 // Work of lane dp beside that of the calling thread: another thread on the CPU, another stream on a GPU.
 void Beside(at::Device device, const std::function<void(CommStream)>& side, const std::function<void()>& own) {

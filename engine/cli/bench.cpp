@@ -154,9 +154,9 @@ class Bench {
       const Planned planned = PlanOf(layout, base.string() + ".json");
       report_.model = planned.plan.model.name;
       if (job_.data_path.empty()) {
-        const int64_t steps = job_.options.warmup + job_.options.steps;
-        job_.data_path =
-            job_.options.data_path.empty() ? MakeTokens(folder_.path(), planned.plan, steps) : job_.options.data_path;
+        job_.data_path = job_.options.data_path.empty()
+                             ? MakeTokens(folder_.path(), planned.plan, job_.options.all_steps())
+                             : job_.options.data_path;
       }
       return MeasureLayout(job_, layout.name, base, planned);
     } catch (const Error& error) {
@@ -186,7 +186,7 @@ class Bench {
     WriteFileDurably(file, WithKeys(common_, o.config, keys), ErrorCode::kEnvironment);
     PlanOptions plan;
     plan.deepspeed_config = file;
-    plan.fill.train_iters = o.warmup + o.steps;  // as the run that follows has it
+    plan.fill.train_iters = o.all_steps();  // as the run that follows has it
     plan.model = o.model;
     plan.init_from = o.init_from;
     plan.cluster = o.cluster;

@@ -57,7 +57,7 @@ std::vector<std::string> LaunchWords(const BenchJob& job, const fs::path& base) 
   if (o.oversubscribe) words.emplace_back("--oversubscribe");
   words.insert(words.end(), {"train", "--deepspeed_config", With(base, ".json"), "--seq-length",
                              std::to_string(o.seq_length), "--data-path", job.data_path, "--split", "1,0,0",
-                             "--train-iters", std::to_string(o.warmup + o.steps), "--eval-interval", "0", "--log-level",
+                             "--train-iters", std::to_string(o.all_steps()), "--eval-interval", "0", "--log-level",
                              "warning", "--log-json", With(base, ".jsonl"), "--trace", With(base, ".trace")});
   if (o.peak_tflops) words.insert(words.end(), {"--peak-tflops", fmt::format("{}", *o.peak_tflops)});
   const std::vector<std::string> model = ModelWords(o);
@@ -98,7 +98,7 @@ int WaitFor(pid_t child, const BenchJob& job, const std::string& log, GpuUtilisa
     if (ended < 0 && errno != EINTR) return ExitCode(ErrorCode::kInternal);
     if (gpus.available()) {
       const int64_t done = LinesOf(log);
-      if (done >= job.options.warmup && done < job.options.warmup + job.options.steps) gpus.Sample();
+      if (done >= job.options.warmup && done < job.options.all_steps()) gpus.Sample();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
